@@ -1,0 +1,1 @@
+"""The mathematics: pure, without I/O, engine or algorithm in sight."""

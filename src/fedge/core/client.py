@@ -1,0 +1,95 @@
+"""The client role: from an edge's model and its own data to an updated model. Every engine runs this code.
+
+Shape legend: B batch, C clients, N samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from fedge.core.keys import Purpose, fold
+from fedge.core.sampling import Sampler
+from fedge.core.tree import Weights, split
+
+
+class Data(NamedTuple):
+    """All clients' samples. Client i owns x[order[start[i] : start[i] + size[i]]]: nothing is padded or copied."""
+
+    x: Array  # N × …, uint8 or floating
+    y: Array  # N
+    order: Array  # N: sample indices, client after client
+    start: Array  # C
+    size: Array  # C
+
+
+class Forward(Protocol):
+    def __call__(self, weights: Weights, x: Array, *, train: bool, key: Array) -> tuple[Array, Weights]:
+        """Logits and the running statistics after this batch (empty for a model that keeps none)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Task:
+    """What each client does at an iteration; a value of pure functions and sizes known when a program is traced."""
+
+    forward: Forward
+    trainable: frozenset[str]
+    sampler: Sampler
+    batch: int
+    optimiser: Callable[[Array], optax.GradientTransformation]  # from the learning rate
+    scale: tuple[tuple[float, ...], tuple[float, ...]]  # channel mean and standard deviation of inputs in [0, 1]
+    dtype: jnp.dtype
+
+    def inputs(self, data: Data, index: Array) -> tuple[Array, Array]:
+        return normalise(data.x[index], self.scale, self.dtype), data.y[index]
+
+    def indices(self, key: Array, data: Data, client: Array, first: Array, steps: int) -> Array:
+        """The samples [steps, B] that a client uses from iteration `first` on."""
+        own = self.sampler(fold(key, Purpose.BATCH, client), first, steps, self.batch, data.size[client])
+        return data.order[data.start[client] + own]
+
+    def gradient(
+        self, weights: Weights, data: Data, index: Array, key: Array, client: Array, iteration: Array
+    ) -> tuple[Array, Weights, Weights]:
+        """Minibatch loss, its gradient over the trainable paths, and the running statistics after the batch."""
+        x, y = self.inputs(data, index)
+        dropout = fold(key, Purpose.DROPOUT, client, iteration)
+
+        def loss(params: Weights, rest: Weights) -> tuple[Array, Weights]:
+            logits, statistics = self.forward(params | rest, x, train=True, key=dropout)
+            return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean(), statistics
+
+        params, rest = split(weights, self.trainable.__contains__)
+        (value, statistics), gradient = jax.value_and_grad(loss, has_aux=True)(params, rest)
+        return value, gradient, statistics
+
+    def update(
+        self, lr: Array, weights: Weights, memory: optax.OptState, gradient: Weights, statistics: Weights,
+        mask: Weights | None,
+    ) -> tuple[Weights, optax.OptState]:
+        """One optimiser step; coordinates outside the mask stay where they are, whatever the optimiser does."""
+        params, rest = split(weights, self.trainable.__contains__)
+        delta, memory = self.optimiser(lr).update(gradient, memory, params)
+        assert isinstance(delta, dict)
+        if mask is not None:
+            delta = {path: d * mask[path] for path, d in delta.items()}
+        return {path: p + delta[path] for path, p in params.items()} | rest | statistics, memory
+
+    def fresh(self, lr: Array, weights: Weights) -> optax.OptState:
+        """The optimiser's memory at the start of an edge round: a client keeps nothing from one to the next."""
+        return self.optimiser(lr).init(split(weights, self.trainable.__contains__)[0])
+
+
+def normalise(x: Array, scale: tuple[tuple[float, ...], tuple[float, ...]], dtype: jnp.dtype) -> Array:
+    """Bytes become numbers in [0, 1]; then the channels' mean is taken off and their deviation divided out."""
+    mean, deviation = (jnp.asarray(s, dtype) for s in scale)
+    if jnp.issubdtype(x.dtype, jnp.integer):
+        return x.astype(dtype) * (1 / (255 * deviation)) - mean / deviation
+    return (x.astype(dtype) - mean) / deviation

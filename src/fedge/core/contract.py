@@ -1,0 +1,84 @@
+"""The contract: what an algorithm is, and the little an engine may know about it.
+
+Every algorithm is one loop over three verbs:
+
+    deal    cloud → edges: what each cell starts the global round with
+    train   clients and their edge: `edge_rounds` × `local_steps` SGD steps, a weighted mean at the edge after each
+            `local_steps`
+    merge   edges → cloud, or edge ↔ edge: what is kept for the next round
+
+`train` is the same for all and belongs to the engines; an algorithm says only which part of the model its cells share
+inside an edge round (`shared`, HierSFL's server half; nothing for the others). The whole is the operator T_k of SPEC §1,
+which each algorithm also states as a matrix, so that a test can hold its verbs against its mathematics.
+`docs/decisions/0001-contract.md` shows how the five algorithms fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from jax import Array
+
+from fedge.core.schedule import Schedule
+from fedge.core.topology import Matrix, Topology
+from fedge.core.tree import Weights
+
+State = Any
+"""What lives between global rounds, a pytree of arrays: one model in the cloud, or one per edge."""
+
+
+class Cells(NamedTuple):
+    """A batch of cells whose models have the same shapes. HIST with N not dividing its units deals several batches."""
+
+    ids: tuple[int, ...]  # which cells, known when the program is traced
+    weights: Weights  # leading axis: one model for each of these cells
+    mask: Weights | None = None  # same shapes, 1 where the cell trains a coordinate, 0 where it must not
+
+
+class Round(NamedTuple):
+    """What a role may know about the global round it is in."""
+
+    index: Array  # from 0
+    key: Array  # for the algorithm's own draws of this round
+    cell_weight: Array  # m̃, one number per cell
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """An algorithm as a value of pure functions; `topology` is the hierarchy and the client weights it works with."""
+
+    name: str
+    topology: Topology
+    schedule: Schedule
+    start: Callable[[Weights], State]
+    deal: Callable[[State, Round], tuple[Cells, ...]]
+    merge: Callable[[State, tuple[Cells, ...], Round], State]
+    evaluated: Callable[[State, Array], Weights]  # (state, m̃) → u, the model that is tested
+    operator: Callable[[int, str], Matrix]  # (k, path) → T_k, the mathematics the verbs must agree with
+    shared: Callable[[str], bool] | None = None  # paths the cell holds once and steps with its mean gradient
+
+
+class Knobs(Protocol):
+    """The part of a configuration that algorithms read."""
+
+    @property
+    def local_steps(self) -> int: ...
+    @property
+    def edge_rounds(self) -> int: ...
+
+
+class Unitary(Protocol):
+    """The part of a model that algorithms read: how to cut it into units (HIST) or stages (HierSFL)."""
+
+    @property
+    def axes(self) -> dict[str, tuple[str | None, ...]]: ...
+    @property
+    def stages(self) -> tuple[str, ...]: ...
+
+
+class Factory(Protocol):
+    """How an algorithm is made from a configuration, the clients' topology and a model's description."""
+
+    def __call__(self, knobs: Knobs, topology: Topology, model: Unitary) -> Algorithm: ...

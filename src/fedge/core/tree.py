@@ -1,0 +1,40 @@
+"""Weights are flat dictionaries, path → array: what travels, what is saved and what is averaged look the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+Weights = dict[str, Array]
+
+
+def weighted_sum(share: Array, stacked: Weights) -> Weights:
+    """Σ_d share[d]·w_d over the leading axis. Averages are never taken in reduced matrix precision."""
+    return {
+        path: jnp.tensordot(share.astype(w.dtype), w, 1, precision=jax.lax.Precision.HIGHEST)
+        for path, w in stacked.items()
+    }
+
+
+def repeat(weights: Weights, count: int) -> Weights:
+    """`count` copies along a new leading axis."""
+    return {path: jnp.broadcast_to(w, (count, *w.shape)) for path, w in weights.items()}
+
+
+def split(weights: Weights, chosen: Callable[[str], bool]) -> tuple[Weights, Weights]:
+    """(the chosen paths, the others)."""
+    return (
+        {path: w for path, w in weights.items() if chosen(path)},
+        {path: w for path, w in weights.items() if not chosen(path)},
+    )
+
+
+def cast(weights: Weights, dtype: jnp.dtype) -> Weights:
+    return {path: jnp.asarray(w, dtype) for path, w in weights.items()}
+
+
+def count(weights: Weights) -> int:
+    return sum(w.size for w in weights.values())

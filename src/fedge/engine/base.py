@@ -1,0 +1,43 @@
+"""What every engine is given and what it must do."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from jax import Array
+
+from fedge.core.client import Data, Task
+from fedge.core.contract import Algorithm, State
+from fedge.core.sampling import participants
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One training job: the same value gives the same model on every engine."""
+
+    algorithm: Algorithm
+    task: Task
+    data: Data
+    key: Array  # the seed's root key
+    lr: float
+    participation: float = 1.0
+    chunk: int = 0  # clients trained side by side on a device; 0: the engine's choice
+    devices: int = 0  # 0: all there are
+
+    @property
+    def steps_per_round(self) -> int:
+        """Client SGD steps in a global round."""
+        active = sum(participants(len(r), self.participation) for r in self.algorithm.topology.roster)
+        return active * self.algorithm.schedule.period
+
+
+class Engine(ABC):
+    compile_seconds: float = 0.0
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    @abstractmethod
+    def round(self, state: State, index: int) -> tuple[State, float]:
+        """Global round `index`, counted from 0: the state after it, and its mean minibatch loss."""

@@ -1,0 +1,95 @@
+"""The naive engine: Python loops over cells, clients and steps, in the order a reader would write them.
+
+Slow and obvious on purpose. The vectorised engine must agree with it to rounding, in float32 and in float64.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from fedge.core import tree
+from fedge.core.contract import Cells, Round, State
+from fedge.core.keys import Purpose, fold, permute
+from fedge.core.sampling import participants
+from fedge.core.tree import Weights
+from fedge.engine.base import Engine, Job
+
+
+class Reference(Engine):
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        task = job.task
+        self._gradient = jax.jit(task.gradient)
+        self._indices = jax.jit(task.indices, static_argnums=4)
+
+    def round(self, state: State, index: int) -> tuple[State, float]:
+        algorithm, schedule = self.job.algorithm, self.job.algorithm.schedule
+        cell_weight = jnp.asarray(algorithm.topology.cell_weight, self.job.task.dtype)
+        now = Round(jnp.int32(index), fold(self.job.key, Purpose.ALGORITHM, index), cell_weight)
+
+        batches = algorithm.deal(state, now)
+        loss = 0.0
+        for a in range(schedule.edge_rounds):
+            first = index * schedule.period + a * schedule.local_steps
+            trained = []
+            for cells in batches:
+                models = []
+                for position, cell in enumerate(cells.ids):
+                    model = {path: w[position] for path, w in cells.weights.items()}
+                    mask = None if cells.mask is None else {path: w[position] for path, w in cells.mask.items()}
+                    model, cell_loss = self._edge_round(model, mask, cell, first, index * schedule.edge_rounds + a)
+                    models.append(model)
+                    loss += float(algorithm.topology.cell_weight[cell]) * cell_loss / schedule.edge_rounds
+                stacked = {path: jnp.stack([m[path] for m in models]) for path in models[0]}
+                trained.append(Cells(cells.ids, stacked, cells.mask))
+            batches = tuple(trained)
+        return algorithm.merge(state, batches, now), loss
+
+    def _edge_round(
+        self, model: Weights, mask: Weights | None, cell: int, first: int, number: int
+    ) -> tuple[Weights, float]:
+        """`local_steps` in one cell, all clients in lockstep, then the weighted mean over those that took part."""
+        job, task, shared = self.job, self.job.task, self.job.algorithm.shared or (lambda path: False)
+        steps, lr = job.algorithm.schedule.local_steps, jnp.asarray(job.lr, task.dtype)
+        clients = self._participants(cell, number)
+        weight = [float(job.algorithm.topology.weight[i]) for i in clients]
+        share = [w / sum(weight) for w in weight]
+
+        replicas = [dict(model) for _ in clients]
+        memories = [task.fresh(lr, model) for _ in clients]
+        batches = [self._indices(job.key, job.data, jnp.int32(i), jnp.int32(first), steps) for i in clients]
+        loss = 0.0
+        for step in range(steps):
+            gradients, statistics = [], []
+            for n, i in enumerate(clients):
+                value, gradient, after = self._gradient(
+                    replicas[n], job.data, batches[n][step], job.key, jnp.int32(i), jnp.int32(first + step)
+                )
+                gradients.append(gradient)
+                statistics.append(after)
+                loss += share[n] * float(value) / steps
+            for given in (gradients, statistics):  # what the cell shares, every client steps by the cell's mean
+                mean = _mean(share, [tree.split(g, shared)[0] for g in given])
+                for n, g in enumerate(given):
+                    given[n] = g | mean
+            for n in range(len(clients)):
+                replicas[n], memories[n] = task.update(
+                    lr, replicas[n], memories[n], gradients[n], statistics[n], mask
+                )
+        return _mean(share, replicas), loss
+
+    def _participants(self, cell: int, number: int) -> list[int]:
+        roster = self.job.algorithm.topology.roster[cell]
+        if self.job.participation == 1:
+            return roster.tolist()
+        key = fold(self.job.key, Purpose.PARTICIPATION, cell)
+        ranks = jnp.arange(participants(len(roster), self.job.participation))
+        drawn: Array = permute(key, jnp.asarray(number), ranks, jnp.asarray(len(roster)))
+        return [int(roster[i]) for i in drawn]
+
+
+def _mean(share: list[float], models: list[Weights]) -> Weights:
+    return {path: sum((s * m[path] for s, m in zip(share, models, strict=True)), start=jnp.zeros(()))
+            for path in models[0]}  # fmt: skip

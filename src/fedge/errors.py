@@ -1,0 +1,42 @@
+"""Every error fedge raises on purpose.
+
+    FedgeError                  exit code 1
+    ├── ConfigError             exit code 2: a key, a value or a combination that cannot be
+    ├── DataError               exit code 3: a data set is missing, damaged or cannot be fetched
+    └── RunError                exit code 4: a run folder, a checkpoint or a resume that cannot be used
+
+Each message is one sentence that says what was given, what is allowed and what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class FedgeError(Exception):
+    exit_code = 1
+
+
+class ConfigError(FedgeError):
+    exit_code = 2
+
+
+class DataError(FedgeError):
+    exit_code = 3
+
+
+class RunError(FedgeError):
+    exit_code = 4
+
+
+def suggestion(given: str, allowed: Iterable[str]) -> str:
+    """`; did you mean 'x'?` for the nearest allowed word, or nothing when none is near."""
+    near = difflib.get_close_matches(given, list(allowed), n=1, cutoff=0.5)
+    return f"; did you mean '{near[0]}'?" if near else ""
+
+
+def unknown(kind: str, given: str, allowed: Iterable[str]) -> str:
+    """One sentence for a name that is not in a list of names."""
+    names = sorted(allowed)
+    return f"unknown {kind} '{given}'; allowed: {', '.join(names)}{suggestion(given, names)}"

@@ -1,0 +1,19 @@
+"""Models: Flax NNX modules whose parameters carry unit names and whose forward pass is a chain of named stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fedge.models.base import Model, from_nnx
+from fedge.models.cnn import cnn
+from fedge.models.mlp import mlp
+from fedge.models.resnet import resnet18
+
+MODELS: dict[str, Callable[..., Model]] = {"mlp": mlp, "cnn": cnn, "resnet18": resnet18}
+
+__all__ = ["MODELS", "Model", "from_nnx", "make"]
+
+
+def make(name: str, input_shape: tuple[int, ...], classes: int, **options: Any) -> Model:
+    return MODELS[name](input_shape=input_shape, classes=classes, **options)

@@ -1,0 +1,176 @@
+"""From a Flax NNX module to what the rest of fedge uses: pure functions over a flat dictionary of weights.
+
+A module may say two things about itself:
+
+- which axes of a parameter are *units* that HIST may deal out, by the metadata entry `units`, one name or None per
+  axis: `nnx.Linear(784, 300, kernel_metadata={"units": (None, "hidden")}, bias_metadata={"units": ("hidden",)}, …)`;
+- in which *stages* it computes, where HierSFL may cut: an attribute `stages` (stage name → the prefixes of the
+  parameter paths it owns, in order) and a method `stage(name, x)`; `__call__` then is their composition.
+
+A module that says neither trains under every algorithm that needs neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import Array
+
+from fedge.core.keys import fold
+from fedge.core.tree import Weights
+from fedge.errors import ConfigError
+
+Statistics = Literal["avg_all", "local", "batch_stats"]
+WHOLE = "model"  # the only stage of a module that names none
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """`weights` everywhere is a flat dictionary: trainable parameters, and running statistics where they are averaged.
+
+    `statistics` says what happens to BatchNorm's running mean and variance:
+    - avg_all: they travel and are averaged like parameters;
+    - local: they never leave the client; before an evaluation they are estimated anew from training images;
+    - batch_stats: there are none; an evaluation batch is normalised by its own statistics.
+    """
+
+    name: str
+    input_shape: tuple[int, ...]
+    classes: int
+    graph: nx_graph
+    template: dict[str, Any]  # path → abstract variable, everything the module holds
+    trainable: frozenset[str]
+    axes: dict[str, tuple[str | None, ...]]
+    stage_paths: Mapping[str, tuple[str, ...]]
+    build: Callable[[nnx.Rngs], nnx.Module]
+    statistics: Statistics = "avg_all"
+    initialise: Callable[[Array], Weights] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "initialise", jax.jit(self._initial))
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        return tuple(self.stage_paths)
+
+    @property
+    def parameters(self) -> int:
+        return sum(self.template[path].size for path in self.trainable)
+
+    @property
+    def has_statistics(self) -> bool:
+        return any(issubclass(v.type, nnx.BatchStat) for v in self.template.values())
+
+    def stage_of(self, path: str) -> str:
+        """The stage that owns a parameter."""
+        for stage, prefixes in self.stage_paths.items():
+            if any(path == p or path.startswith(p + "/") for p in prefixes):
+                return stage
+        return WHOLE
+
+    def _initial(self, key: Array) -> Weights:
+        held = flatten(nnx.state(self.build(nnx.Rngs(key))))
+        return {path: held[path][...] for path in sorted(self.travelling)}
+
+    @property
+    def travelling(self) -> frozenset[str]:
+        """The paths that are kept, sent and averaged."""
+        if self.statistics == "avg_all":
+            return self.trainable | {p for p, v in self.template.items() if issubclass(v.type, nnx.BatchStat)}
+        return self.trainable
+
+    def __call__(
+        self, weights: Weights, x: Array, *, train: bool, key: Array, stages: tuple[str, ...] | None = None
+    ) -> tuple[Array, Weights]:
+        """Outputs of the given stages (all of them, unless said otherwise) and the statistics that travel.
+
+        `weights` needs to hold only the paths of those stages.
+        """
+        from_batch = train or self.statistics == "batch_stats"
+        module = self._module(weights, key)
+        module.set_attributes(deterministic=not train, use_running_average=not from_batch, raise_if_not_found=False)
+        for stage in self.stages if stages is None else stages:
+            x = module(x) if stage == WHOLE else module.stage(stage, x)  # type: ignore[operator,attr-defined]
+        if not train or self.statistics != "avg_all":
+            return x, {}
+        return x, {p: v[...] for p, v in flatten(nnx.state(module, nnx.BatchStat)).items() if p in weights}
+
+    def calibrated(self, weights: Weights, x: Array) -> Weights:
+        """Weights to evaluate with; under `local`, with running statistics estimated from training images `x`."""
+        if self.statistics != "local" or not self.has_statistics:
+            return weights
+        module = self._module(weights, jax.random.key(0))
+        module.set_attributes(
+            deterministic=True, use_running_average=False, momentum=0.0, raise_if_not_found=False
+        )
+        module(x)  # type: ignore[operator]
+        return weights | {p: v[...] for p, v in flatten(nnx.state(module, nnx.BatchStat)).items()}
+
+    def _module(self, weights: Weights, key: Array) -> nnx.Module:
+        """The module with these weights; what they lack (random streams, unsent statistics) is filled in."""
+        dtype = next(iter(weights.values())).dtype if weights else jnp.float32
+        leaves = {}
+        for number, (path, variable) in enumerate(self.template.items()):
+            value = weights.get(path)
+            if value is None:
+                value = _filler(variable, fold(key, number), dtype)
+            leaves[tuple(_part(p) for p in path.split("/"))] = variable.replace(value)
+        return nnx.merge(self.graph, nnx.from_flat_state(leaves))
+
+
+nx_graph = Any  # nnx.GraphDef is generic in a way that adds nothing here
+
+
+def from_nnx(
+    build: Callable[[nnx.Rngs], nnx.Module],
+    *,
+    input_shape: tuple[int, ...],
+    classes: int,
+    name: str = "custom",
+    statistics: Statistics = "avg_all",
+) -> Model:
+    """Wrap any NNX module factory. The module maps images [B, *input_shape] to logits [B, classes]."""
+    abstract = nnx.eval_shape(lambda: build(nnx.Rngs(0)))
+    graph, state = nnx.split(abstract)
+    template = flatten(state)
+    axes = {path: v.get_metadata().get("units") for path, v in template.items()}
+    for path, units in axes.items():
+        if units is not None and len(units) != len(template[path].shape):
+            raise ConfigError(
+                f"parameter '{path}' has {len(template[path].shape)} axes but its units metadata names {len(units)}"
+            )
+    return Model(
+        name=name,
+        input_shape=input_shape,
+        classes=classes,
+        graph=graph,
+        template=template,
+        trainable=frozenset(p for p, v in template.items() if issubclass(v.type, nnx.Param)),
+        axes={path: tuple(units) for path, units in axes.items() if units is not None},
+        stage_paths=dict(getattr(abstract, "stages", {WHOLE: ("",)})),
+        build=build,
+        statistics=statistics,
+    )
+
+
+def flatten(state: nnx.State) -> dict[str, Any]:
+    return {"/".join(map(str, path)): variable for path, variable in nnx.to_flat_state(state)}
+
+
+def _part(name: str) -> str | int:
+    return int(name) if name.isdigit() else name
+
+
+def _filler(variable: Any, key: Array, dtype: jnp.dtype) -> Array:
+    if issubclass(variable.type, nnx.RngKey):
+        return key
+    if issubclass(variable.type, nnx.RngCount):
+        return jnp.zeros(variable.shape, variable.dtype)
+    if issubclass(variable.type, nnx.BatchStat):
+        return jnp.zeros(variable.shape, dtype)  # written before it is read: see `statistics`
+    return jnp.zeros(variable.shape, variable.dtype)  # a half of a split model that this side does not hold

@@ -1,0 +1,1 @@
+"""One run: its configuration, its loop, what it leaves on disk."""

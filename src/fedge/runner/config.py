@@ -1,0 +1,140 @@
+"""The configuration of a run: typed, frozen, refused at construction where it cannot be."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
+
+from fedge.algorithms import ALGORITHMS
+from fedge.data import DATASETS
+from fedge.errors import ConfigError, suggestion, unknown
+
+CUSTOM = "custom"  # the data set or model was passed in from Python
+
+
+class Config(BaseModel):
+    """Every key of a run. The same names everywhere: command line, TOML file, Python, records."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    algorithm: str = Field(description="what to run")
+
+    clients: int = Field(60, ge=1, description="clients in all")
+    cells: int = Field(4, ge=1, description="edge servers, each with its own clients")
+    rounds: int = Field(30, ge=1, description="global rounds")
+    local_steps: int = Field(5, ge=1, description="τ1, H: SGD steps between edge averages")
+    edge_rounds: int = Field(4, ge=1, description="τ2, E/H: edge averages per global round")
+    gossip: int | None = Field(None, ge=0, description="α: exchanges between edges per inter-edge step")
+    cut: str | None = Field(None, description="last client-side stage of a split model")
+    participation: float = Field(1.0, gt=0, le=1, description="fraction of each cell's clients in an edge round")
+
+    data: str = Field("fashion-mini", description="data set")
+    partition: Literal["iid", "shards", "cell_iid", "one_class", "dirichlet"] = Field(
+        "shards", description="who gets which samples"
+    )
+    class_split: Literal["balanced", "equal_shards", "random_class"] = Field(
+        "balanced", description="how partition=one_class deals the classes"
+    )
+    concentration: float = Field(0.5, gt=0, description="Dirichlet parameter of partition=dirichlet")
+    assign: Literal["random", "edge_iid", "edge_niid"] = Field("random", description="which client joins which cell")
+    sampler: Literal["epoch", "iid"] = Field("epoch", description="minibatches without or with replacement")
+
+    model: Literal["mlp", "cnn", "resnet18", "custom"] = Field("mlp", description="what is trained")
+    bn: Literal["avg_all", "local", "batch_stats", "groupnorm"] = Field(
+        "avg_all", description="normalisation of resnet18"
+    )
+    dropout: float = Field(0.0, ge=0, lt=1, description="dropout rate of mlp and cnn")
+
+    optimizer: Literal["sgd", "adam", "adamw", "rmsprop", "adagrad"] = Field("sgd", description="of each client")
+    lr: float = Field(0.05, gt=0, description="learning rate")
+    momentum: float = Field(0.0, ge=0, lt=1, description="momentum of optimizer=sgd")
+    weight_decay: float = Field(0.0, ge=0, description="weight decay")
+    batch: int = Field(20, ge=1, description="samples per client and step")
+
+    seed: int = Field(0, ge=0, lt=2**32, description="every draw comes from it")
+    engine: Literal["vectorised", "reference"] = Field("vectorised", description="the fast one or the naive one")
+    dtype: Literal["float32", "float64"] = Field("float32", description="of weights and arithmetic")
+    devices: int = Field(0, ge=0, description="0: all there are")
+    chunk: int = Field(0, ge=0, description="clients side by side on a device; 0: chosen for the device")
+    eval_every: int = Field(1, ge=1, description="rounds between evaluations")
+    checkpoint_every: int = Field(5, ge=0, description="rounds between saved states; 0: never")
+
+    def model_post_init(self, context: Any) -> None:
+        check(self)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Config:
+        """From plain values, with one sentence where they do not fit."""
+        for key in values:
+            if key not in cls.model_fields:
+                raise ConfigError(unknown("key", key, cls.model_fields))
+        try:
+            return cls.model_validate(dict(values))
+        except ValidationError as problem:
+            raise ConfigError(_sentence(problem.errors()[0])) from None
+
+
+def check(c: Config) -> None:
+    """Combinations that cannot be."""
+    if c.algorithm not in ALGORITHMS:
+        raise ConfigError(unknown("algorithm", c.algorithm, ALGORITHMS))
+    if c.data not in (*DATASETS, CUSTOM):
+        raise ConfigError(unknown("data", c.data, DATASETS))
+    if c.cells > c.clients:
+        raise ConfigError(f"cells={c.cells} is more than clients={c.clients}; each cell needs at least one client")
+    specific = set().union(*(entry.keys for entry in ALGORITHMS.values())) | {"gossip", "cut"}
+    for key in sorted(specific - ALGORITHMS[c.algorithm].keys):
+        if getattr(c, key) is not None:
+            raise ConfigError(f"{key}={getattr(c, key)} has no meaning for {c.algorithm}; leave {key} out")
+    wrong = [
+        ("class_split", c.partition != "one_class", "partition=one_class"),
+        ("concentration", c.partition != "dirichlet", "partition=dirichlet"),
+        ("bn", c.model != "resnet18", "model=resnet18"),
+        ("dropout", c.model not in ("mlp", "cnn"), "model=mlp or model=cnn"),
+        ("momentum", c.optimizer != "sgd", "optimizer=sgd"),
+    ]
+    for key, foreign, needs in wrong:
+        if foreign and getattr(c, key) != Config.model_fields[key].default:
+            raise ConfigError(f"{key}={getattr(c, key)} is only for {needs}; leave {key} out")
+    if c.partition == "cell_iid" and c.assign != "random":
+        raise ConfigError(f"partition=cell_iid decides the cells itself, so assign={c.assign} cannot be; leave assign out")
+    if c.engine == "reference" and (c.devices > 1 or c.chunk > 1):
+        raise ConfigError("devices and chunk are only for engine=vectorised; leave them out")
+
+
+def _sentence(error: ErrorDetails) -> str:
+    key, given = str(error["loc"][0]), error["input"]
+    if error["type"] == "missing":
+        return f"{key} is missing; give one of: {', '.join(ALGORITHMS)}"
+    allowed = get_args(Config.model_fields[key].annotation)
+    if error["type"] == "literal_error":
+        words = [str(a) for a in allowed]
+        return f"{key}={given} is not allowed; allowed: {', '.join(words)}{suggestion(str(given), words)}"
+    return f"{key}={given} is not allowed: {error['msg'][0].lower()}{error['msg'][1:]}"
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as problem:
+        raise ConfigError(f"cannot read the configuration {path}: {problem.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise ConfigError(f"{path} is not valid TOML: {problem}") from None
+
+
+def parse(pairs: list[str]) -> dict[str, str]:
+    """`key=value` words of a command line."""
+    values: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise ConfigError(f"'{pair}' is not of the form key=value{suggestion(pair, Config.model_fields)}")
+        if key in values:
+            raise ConfigError(f"{key} is given twice; give it once")
+        values[key] = value
+    return values

@@ -1,0 +1,51 @@
+"""Progress while a run goes on: a bar on a terminal, plain lines elsewhere; always on standard error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from fedge.runner.config import Config
+from fedge.runner.loop import Listener, Result
+from fedge.runner.record import Row
+from fedge.runner.setup import Experiment
+
+LINES = 10  # plain lines per run
+
+
+class Ticker(Listener):
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self._bar: Progress | None = None
+        self.out: Path | None = None
+
+    def ready(self, experiment: Experiment, out: Path) -> None:
+        self.out = out
+        c = experiment.config
+        if not self._console.is_terminal:
+            print(f"{c.algorithm}: {c.rounds} rounds, run folder {out}", file=self._console.file, flush=True)
+            return
+        self._bar = Progress(
+            TextColumn("{task.description:>10}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(), console=self._console,
+        )  # fmt: skip
+        self._bar.add_task(c.algorithm, total=c.rounds, note="compiling …")
+        self._bar.start()
+
+    def round(self, row: Row, config: Config) -> None:
+        note = f"accuracy {row['accuracy']:.1%}  loss {row['loss']:.3f}"
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=row["round"], note=note)
+        elif row["round"] == config.rounds or row["round"] % max(1, config.rounds // LINES) == 0:
+            print(f"{config.algorithm}: round {row['round']}/{config.rounds}  {note}", file=self._console.file, flush=True)
+
+    def finished(self, result: Result) -> None:
+        self.close()
+        self.out = None
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None

@@ -1,0 +1,106 @@
+"""Pictures and tables for a terminal."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from fedge.data import DATASETS
+from fedge.data.sources import where
+from fedge.runner.loop import Result
+from fedge.runner.setup import Experiment
+
+BARS = " ▁▂▃▄▅▆▇█"
+SHOWN = 8  # cells drawn side by side before the rest is only counted
+WIDTH = 14
+
+
+def sparkline(counts: NDArray[np.int64]) -> str:
+    """One character per class, as high as its share of the fullest one; a class that is there is never blank."""
+    top = max(int(counts.max()), 1)
+    return "".join(BARS[0 if n == 0 else max(1, round(8 * int(n) / top))] for n in counts)
+
+
+def topology_picture(made: Experiment) -> str:
+    """cloud, edges and clients as lines of text; under each edge, how its clients' labels are spread."""
+    roster = made.topology.roster
+    labels = made.partition.label_counts(made.dataset.y_train, made.dataset.classes)
+    drawn = roster[:SHOWN]
+    columns = [
+        (f"edge {d}", f"{len(own)} client{'s' if len(own) > 1 else ''}", sparkline(labels[own].sum(0)))
+        for d, own in enumerate(drawn)
+    ]
+    if len(roster) > SHOWN:
+        columns.append((f"+{len(roster) - SHOWN} more", "", ""))
+    total = WIDTH * len(columns)
+    centres = [WIDTH * i + WIDTH // 2 for i in range(len(columns))]
+    wire = [" "] * total
+    if len(columns) == 1:
+        wire[centres[0]] = "│"
+    else:
+        wire[centres[0] : centres[-1] + 1] = "─" * (centres[-1] - centres[0] + 1)
+        for c in centres:
+            wire[c] = "┬"
+        wire[centres[0]], wire[centres[-1]] = "┌", "┐"
+        middle = (centres[0] + centres[-1]) // 2
+        wire[middle] = "┼" if wire[middle] == "┬" else "┴"
+    lines = ["cloud".center(total), "".join(wire)]
+    lines += ["".join(column[row].center(WIDTH) for column in columns) for row in range(3)]
+    lines.append(f"(bars: samples of each of the {made.dataset.classes} classes in a cell)".center(total))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def describe(made: Experiment) -> str:
+    """What is about to run, in two lines."""
+    c = made.config
+    size = made.job.data.size
+    spread = f"{int(size.min())}" if size.min() == size.max() else f"{int(size.min())} to {int(size.max())}"
+    return (
+        f"{made.dataset.name}, {c.partition}: {c.clients} clients with {spread} samples each, in {c.cells} cells\n"
+        f"{made.model.name}, {made.model.parameters:,} parameters; {c.rounds} rounds of {c.edge_rounds} edge rounds × "
+        f"{c.local_steps} local steps; batch {c.batch}, learning rate {c.lr:g}, seed {c.seed}"
+    )
+
+
+def result_table(results: list[Result]) -> Table:
+    table = Table()
+    for name in ("algorithm", "final accuracy", "best", "test loss", "client steps/s", "compile s", "wall s"):
+        table.add_column(name, justify="left" if name == "algorithm" else "right")
+    for r in results:
+        best = max(row["accuracy"] for row in r.history)
+        table.add_row(
+            r.algorithm, f"{r.final['accuracy']:.1%}", f"{best:.1%}", f"{r.final['loss']:.4f}",
+            f"{r.client_steps_per_second:,.0f}", f"{r.compile_seconds:.1f}", f"{r.wall_seconds:.1f}",
+        )  # fmt: skip
+    return table
+
+
+def data_table() -> Table:
+    table = Table()
+    for name in ("name", "what", "images", "samples", "where"):
+        table.add_column(name)
+    for source in DATASETS.values():
+        table.add_row(
+            source.name, source.title, "×".join(map(str, source.shape)), f"{source.samples[0]:,} + {source.samples[1]:,}",
+            where(source.name) or f"not here yet: fedge data get {source.name}",
+        )  # fmt: skip
+    return table
+
+
+def cell_table(made: Experiment) -> Table:
+    """Samples per cell and class."""
+    counts = made.partition.label_counts(made.dataset.y_train, made.dataset.classes)
+    table = Table()
+    for name in ("cell", "clients", "samples", *map(str, range(made.dataset.classes))):
+        table.add_column(name, justify="right")
+    for d, own in enumerate(made.topology.roster):
+        row = counts[own].sum(0)
+        table.add_row(str(d), str(len(own)), str(row.sum()), *map(str, row))
+    return table
+
+
+def say(console: Console, text: str) -> None:
+    """Plain text, as it is: no markup, no wrapping."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
