@@ -16,6 +16,7 @@ from rich.console import Console
 from fedge import __version__
 from fedge.algorithms import ALGORITHMS
 from fedge.data import load
+from fedge.data.sources import where
 from fedge.errors import ConfigError, FedgeError
 from fedge.runner import compare as comparison
 from fedge.runner import loop
@@ -35,16 +36,9 @@ class Format(StrEnum):
     json = "json"
 
 
-def _keys_help() -> str:
-    lines = ["Keys, with their defaults:\n"]
-    for name, field in Config.model_fields.items():
-        if name != "algorithm":
-            default = "" if field.default is None else field.default
-            lines.append(f"  {name}={default}".ljust(30) + str(field.description))
-    return "\n\b\n" + "\n".join(lines)
-
-
-Pairs = Annotated[list[str] | None, typer.Argument(metavar="[key=value ...]", show_default=False)]
+NAMES = ", ".join(ALGORITHMS)
+HINT = "`fedge keys` lists every key with its default and what it takes."
+Pairs = Annotated[list[str] | None, typer.Argument(metavar="key=value", help="any keys of the run", show_default=False)]
 ConfigFile = Annotated[Path | None, typer.Option("--config", metavar="FILE.toml", help="keys from a file")]
 Seed = Annotated[int | None, typer.Option("--seed", help="the same as seed=N")]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="run folder; default: a new one in runs/")]
@@ -101,9 +95,9 @@ def figures(results: list[Result], folder: Path) -> list[Path]:
     return [path for name, figure in drawn.items() for path in plots.save(figure, folder / name)]
 
 
-@app.command("run", epilog=_keys_help())
+@app.command("run", epilog=HINT)
 def run_command(
-    algorithm: Annotated[str | None, typer.Argument(help=f"one of: {', '.join(ALGORITHMS)}", show_default=False)] = None,
+    algorithm: Annotated[str | None, typer.Argument(help=f"one of: {NAMES}", show_default=False)] = None,
     pairs: Pairs = None,
     config: ConfigFile = None,
     seed: Seed = None,
@@ -133,9 +127,11 @@ def run_command(
             terminal.say(console, f"\nrun folder: {result.out}  (metrics.jsonl, weights.safetensors, curves.png, …)")
 
 
-@app.command("compare", epilog=_keys_help())
+@app.command("compare", epilog=HINT)
 def compare_command(
-    words: Annotated[list[str] | None, typer.Argument(metavar="[ALGORITHM ...] [key=value ...]")] = None,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[ALGORITHM ...] [key=value ...]", help=f"{NAMES}; all unless named")
+    ] = None,
     config: ConfigFile = None,
     seed: Seed = None,
     out: Out = None,
@@ -156,7 +152,13 @@ def compare_command(
         else:
             console.print(terminal.result_table(everyone))
             pictures = ", ".join(p.name for p in drawn if p.suffix == ".png")
-            terminal.say(console, f"\nrun folder: {folder}  ({pictures}; the same as PDF; one sub-folder per algorithm)")
+            terminal.say(console, f"\nrun folder: {folder}  ({pictures}; PDFs; one sub-folder per algorithm)")
+
+
+@app.command("keys")
+def keys_command() -> None:
+    """Every key of a run: its default, what it takes, what it means."""
+    Console().print(terminal.keys_table())
 
 
 @data_app.command("list")
@@ -171,16 +173,16 @@ def data_get(names: Annotated[list[str], typer.Argument(metavar="NAME ...")]) ->
     with guarded():
         for name in names:
             dataset = load(name)
-            place = terminal.where(name)
+            place = where(name)
             print(f"{name}: {len(dataset.x_train):,} + {len(dataset.x_test):,} images, checksums verified ({place})")
 
 
-@data_app.command("partition", epilog=_keys_help())
+@data_app.command("partition", epilog=HINT)
 def data_partition(
     pairs: Pairs = None,
     config: ConfigFile = None,
     seed: Seed = None,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE.png", help="where the heat map goes")] = Path("labels.png"),
+    out: Annotated[Path, typer.Option("--out", metavar="FILE.png", help="the heat map")] = Path("labels.png"),
 ) -> None:
     """Show who would hold which labels: a table per cell, and a heat map over all clients."""
     with guarded():

@@ -18,6 +18,8 @@ from fedge.core.keys import Purpose, fold
 from fedge.core.sampling import Sampler
 from fedge.core.tree import Weights, split
 
+Scale = tuple[tuple[float, ...], tuple[float, ...]]
+
 
 class Data(NamedTuple):
     """All clients' samples. Client i owns x[order[start[i] : start[i] + size[i]]]: nothing is padded or copied."""
@@ -44,7 +46,7 @@ class Task:
     sampler: Sampler
     batch: int
     optimiser: Callable[[Array], optax.GradientTransformation]  # from the learning rate
-    scale: tuple[tuple[float, ...], tuple[float, ...]]  # channel mean and standard deviation of inputs in [0, 1]
+    scale: Scale  # channel mean and standard deviation of inputs in [0, 1]
     dtype: jnp.dtype
 
     def inputs(self, data: Data, index: Array) -> tuple[Array, Array]:
@@ -71,7 +73,12 @@ class Task:
         return value, gradient, statistics
 
     def update(
-        self, lr: Array, weights: Weights, memory: optax.OptState, gradient: Weights, statistics: Weights,
+        self,
+        lr: Array,
+        weights: Weights,
+        memory: optax.OptState,
+        gradient: Weights,
+        statistics: Weights,
         mask: Weights | None,
     ) -> tuple[Weights, optax.OptState]:
         """One optimiser step; coordinates outside the mask stay where they are, whatever the optimiser does."""
@@ -87,7 +94,7 @@ class Task:
         return self.optimiser(lr).init(split(weights, self.trainable.__contains__)[0])
 
 
-def normalise(x: Array, scale: tuple[tuple[float, ...], tuple[float, ...]], dtype: jnp.dtype) -> Array:
+def normalise(x: Array, scale: Scale, dtype: jnp.dtype) -> Array:
     """Bytes become numbers in [0, 1]; then the channels' mean is taken off and their deviation divided out."""
     mean, deviation = (jnp.asarray(s, dtype) for s in scale)
     if jnp.issubdtype(x.dtype, jnp.integer):

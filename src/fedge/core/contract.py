@@ -8,8 +8,8 @@ Every algorithm is one loop over three verbs:
     merge   edges → cloud, or edge ↔ edge: what is kept for the next round
 
 `train` is the same for all and belongs to the engines; an algorithm says only which part of the model its cells share
-inside an edge round (`shared`, HierSFL's server half; nothing for the others). The whole is the operator T_k of SPEC §1,
-which each algorithm also states as a matrix, so that a test can hold its verbs against its mathematics.
+inside an edge round (`shared`, HierSFL's server half; nothing for the others). The whole is the operator T_k (see
+`Topology`), which each algorithm also states as a matrix, so that a test can hold its verbs against its mathematics.
 `docs/decisions/0001-contract.md` shows how the five algorithms fit.
 """
 
@@ -40,7 +40,7 @@ class Cells(NamedTuple):
 class Round(NamedTuple):
     """What a role may know about the global round it is in."""
 
-    index: Array  # from 0
+    number: Array  # from 0
     key: Array  # for the algorithm's own draws of this round
     cell_weight: Array  # m̃, one number per cell
 

@@ -1,4 +1,4 @@
-"""Who belongs to which cell and how much each client counts, and the averaging operators of SPEC §1 made from it.
+"""Who belongs to which cell and how much each client counts, and the averaging operators made from it.
 
 Replicas are columns: W is (parameters × clients) and an operator T acts from the right, W ← W·T.
 
@@ -52,7 +52,7 @@ class Topology:
 
     @cached_property
     def cell_weight(self) -> Matrix:
-        return np.bincount(self.cell, self.weight, self.cells)
+        return np.bincount(self.cell, self.weight, self.cells).astype(np.float64)
 
     @cached_property
     def roster(self) -> list[NDArray[np.int32]]:

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedge.core.client import Scale
 from fedge.errors import DataError
-
-Scale = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +33,7 @@ class Dataset:
         xs, ys = [np.asarray(x) for x in (x_train, x_test)], [np.asarray(y) for y in (y_train, y_test)]
         for part, x, y in zip(("train", "test"), xs, ys, strict=True):
             if len(x) == 0 or y.shape != (len(x),):
-                raise DataError(f"{name}: {part} needs one label per image, not {x.shape[:1]} images and {y.shape} labels")
+                raise DataError(f"{name}: {part} needs one label per image, not {len(x)} images and labels {y.shape}")
             if not np.issubdtype(y.dtype, np.integer) or y.min() < 0:
                 raise DataError(f"{name}: {part} labels must be integers from 0, not {y.dtype} from {y.min()}")
         if xs[0].shape[1:] != xs[1].shape[1:]:

@@ -164,7 +164,7 @@ def distribute(
     rng = host_rng(seed, Purpose.PARTITION)
     samples = PARTITIONS[partition](Request(labels, classes, clients, cells, class_split, concentration, rng))
     if min(len(s) for s in samples) == 0:
-        raise ConfigError(f"partition={partition} leaves a client without samples at clients={clients}; use fewer clients")
+        raise ConfigError(f"partition={partition} leaves one of {clients} clients without samples; use fewer clients")
     if partition == "cell_iid":
         return Partition(samples, consecutive(clients, cells))
     unassigned = Partition(samples, np.zeros(clients, np.int32))

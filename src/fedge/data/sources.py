@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from fedge.data.dataset import Dataset, Scale
+from fedge.core.client import Scale
+from fedge.data.dataset import Dataset
 from fedge.errors import DataError, unknown
 
 Arrays = dict[str, NDArray[np.uint8]]
@@ -51,7 +52,7 @@ DATASETS: dict[str, Source] = {
     s.name: s
     for s in (
         Source(
-            "fashion-mini", "6,000 + 1,000 images of Fashion-MNIST, balanced, built in", (28, 28, 1), (6000, 1000),
+            "fashion-mini", "balanced part of Fashion-MNIST", (28, 28, 1), (6000, 1000),
             ((0.5,), (0.5,)),
             {
                 "x_train": "2b17438af55637db62c122a92490b5b4275bed5719a838b5b0486ea2193a98a4",
@@ -61,7 +62,7 @@ DATASETS: dict[str, Source] = {
             },
         ),
         Source(
-            "mnist", "MNIST: handwritten digits", (28, 28, 1), (60000, 10000), ((0.1307,), (0.3081,)),
+            "mnist", "handwritten digits", (28, 28, 1), (60000, 10000), ((0.1307,), (0.3081,)),
             {
                 "x_train": "741c988805d008ac6e4c904b69001ba184c24b2c540a4ef403f4c71b676cf757",
                 "y_train": "1feba77c54802fa5339a11837ea4b2866434b83314ec45192930f1df69120c13",
@@ -70,7 +71,7 @@ DATASETS: dict[str, Source] = {
             },
         ),
         Source(
-            "fashion-mnist", "Fashion-MNIST: articles of clothing", (28, 28, 1), (60000, 10000), ((0.5,), (0.5,)),
+            "fashion-mnist", "articles of clothing", (28, 28, 1), (60000, 10000), ((0.5,), (0.5,)),
             {
                 "x_train": "2e487a6c89124f78f2d7521542223cafe96f7123c3ca13d447772ac6ecbb3012",
                 "y_train": "657fbd221bfc9f4198cc14b5619cc33ec57c58dd0e47af4d99d6650759e869a7",
@@ -79,7 +80,7 @@ DATASETS: dict[str, Source] = {
             },
         ),
         Source(
-            "cifar10", "CIFAR-10: small colour photographs", (32, 32, 3), (50000, 10000),
+            "cifar10", "small colour photographs", (32, 32, 3), (50000, 10000),
             ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
             {
                 "x_train": "47af8b02cfcfb6cdf3dbbd1969ad7f1b70f4413f6f80f437b020ee4e5bc8304a",
@@ -186,7 +187,7 @@ def _either(path: Path) -> Path:
     for candidate in (packed, path):
         if candidate.exists():
             return candidate
-    raise DataError(f"{path} is missing (neither it nor {packed.name} is there); restore it or fetch the data set again")
+    raise DataError(f"{path} is missing (and so is {packed.name}); restore it or fetch the data set again")
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:

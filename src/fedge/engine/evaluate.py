@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array, lax
 from jax.sharding import NamedSharding
+from numpy.typing import ArrayLike
 
-from fedge.core.client import Forward, normalise
+from fedge.core.client import Forward, Scale, normalise
 from fedge.core.tree import Weights
 from fedge.engine.vectorised import AXIS, EVERYWHERE, SPREAD, mesh_of
 
@@ -24,16 +23,19 @@ class Evaluator:
     The last batch is filled up with images from the front, which are computed but not counted.
     """
 
-    def __init__(self, forward: Forward, x: Array, y: Array, scale: Any, dtype: jnp.dtype, devices: int) -> None:
+    def __init__(
+        self, forward: Forward, x: ArrayLike, y: ArrayLike, scale: Scale, dtype: jnp.dtype, devices: int
+    ) -> None:
         mesh = mesh_of(devices)
-        size = min(BATCH, len(x))
-        total = -(-len(x) // (size * mesh.size)) * size * mesh.size
-        index = np.arange(total) % len(x)
+        images, labels = np.asarray(x), np.asarray(y)
+        size = min(BATCH, len(images))
+        total = -(-len(images) // (size * mesh.size)) * size * mesh.size
+        index = np.arange(total) % len(images)
         spread = NamedSharding(mesh, SPREAD)
-        shape = lambda a: jax.device_put(a.reshape(-1, size, *a.shape[1:]), spread)  # noqa: E731
-        counted = (np.arange(total) < len(x)).astype(np.float32)
-        self._batches = (shape(np.asarray(x)[index]), shape(np.asarray(y)[index]), shape(counted))
-        self._samples = len(x)
+        counted = (np.arange(total) < len(images)).astype(np.float32)
+        whole = (images[index], labels[index], counted)
+        self._batches = tuple(jax.device_put(a.reshape(-1, size, *a.shape[1:]), spread) for a in whole)
+        self._samples = len(images)
 
         def batch(weights: Weights, images: Array, labels: Array, counted: Array) -> tuple[Array, Array]:
             logits, _ = forward(weights, normalise(images, scale, dtype), train=False, key=jax.random.key(0))
@@ -46,9 +48,7 @@ class Evaluator:
 
         self._everywhere = NamedSharding(mesh, EVERYWHERE)
         self._run = jax.jit(
-            jax.shard_map(
-                on_device, mesh=mesh, in_specs=(EVERYWHERE, SPREAD), out_specs=EVERYWHERE, check_vma=False
-            )
+            jax.shard_map(on_device, mesh=mesh, in_specs=(EVERYWHERE, SPREAD), out_specs=EVERYWHERE, check_vma=False)
         )
 
     def __call__(self, weights: Weights) -> tuple[float, float]:

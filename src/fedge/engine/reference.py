@@ -75,15 +75,13 @@ class Reference(Engine):
                 for n, g in enumerate(given):
                     given[n] = g | mean
             for n in range(len(clients)):
-                replicas[n], memories[n] = task.update(
-                    lr, replicas[n], memories[n], gradients[n], statistics[n], mask
-                )
+                replicas[n], memories[n] = task.update(lr, replicas[n], memories[n], gradients[n], statistics[n], mask)
         return _mean(share, replicas), loss
 
     def _participants(self, cell: int, number: int) -> list[int]:
         roster = self.job.algorithm.topology.roster[cell]
         if self.job.participation == 1:
-            return roster.tolist()
+            return [int(i) for i in roster]
         key = fold(self.job.key, Purpose.PARTICIPATION, cell)
         ranks = jnp.arange(participants(len(roster), self.job.participation))
         drawn: Array = permute(key, jnp.asarray(number), ranks, jnp.asarray(len(roster)))

@@ -13,6 +13,7 @@ Shape legend: K slots (client turns in an edge round), D cells of a batch of equ
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -39,7 +40,7 @@ EVERYWHERE, SPREAD = PartitionSpec(), PartitionSpec(AXIS)
 class Inputs(NamedTuple):
     """Everything a compiled round reads besides the state."""
 
-    index: Array
+    round: Array  # global, from 0
     key: Array
     lr: Array
     data: Data
@@ -69,7 +70,7 @@ class Vectorised(Engine):
         self._mesh = mesh_of(job.devices)
         topology, dtype = job.algorithm.topology, job.task.dtype
         inputs = Inputs(
-            index=jnp.int32(0),
+            round=jnp.int32(0),
             key=job.key,
             lr=jnp.asarray(job.lr, dtype),
             data=job.data,
@@ -83,7 +84,7 @@ class Vectorised(Engine):
     def round(self, state: State, index: int) -> tuple[State, float]:
         everywhere = NamedSharding(self._mesh, EVERYWHERE)
         state = jax.device_put(state, everywhere)
-        inputs = self._inputs._replace(index=jax.device_put(jnp.int32(index), everywhere))
+        inputs = self._inputs._replace(round=jax.device_put(jnp.int32(index), everywhere))
         if self._program is None:
             began = time.perf_counter()
             self._program = jax.jit(self._round, out_shardings=everywhere).lower(state, inputs).compile()
@@ -93,12 +94,12 @@ class Vectorised(Engine):
 
     def _round(self, state: State, inputs: Inputs) -> tuple[State, Array]:
         algorithm, schedule = self.job.algorithm, self.job.algorithm.schedule
-        now = Round(inputs.index, fold(inputs.key, Purpose.ALGORITHM, inputs.index), inputs.cell_weight)
+        now = Round(inputs.round, fold(inputs.key, Purpose.ALGORITHM, inputs.round), inputs.cell_weight)
         dealt = algorithm.deal(state, now)
         train = self._independent if algorithm.shared is None else self._lockstep
 
         def edge_round(models: tuple[Weights, ...], a: Array) -> tuple[tuple[Weights, ...], Array]:
-            number = inputs.index * schedule.edge_rounds + a
+            number = inputs.round * schedule.edge_rounds + a
             loss = jnp.zeros((), self.job.task.dtype)
             after = []
             for cells, weights in zip(dealt, models, strict=True):
@@ -142,8 +143,9 @@ class Vectorised(Engine):
         count = next(iter(models.values())).shape[0]
 
         def client(cell: Array, i: Array) -> tuple[Weights, Array]:
-            at = lambda stacked: {path: w[cell] for path, w in stacked.items()}  # noqa: E731
-            return self._local(at(models), None if mask is None else at(mask), i, first, inputs)
+            weights = {path: w[cell] for path, w in models.items()}
+            own_mask = None if mask is None else {path: w[cell] for path, w in mask.items()}
+            return self._local(weights, own_mask, i, first, inputs)
 
         def one(total: Weights, slot: Slots) -> tuple[Weights, Array]:
             weights, loss = client(slot.cell, slot.client)
@@ -197,7 +199,7 @@ class Vectorised(Engine):
         operands = jax.tree.map(lambda x: jnp.concatenate([x, jnp.repeat(x[:1], missing, 0)]), operands)
 
         def on_device(operands: Any, first: Array, inputs: Inputs) -> tuple[Weights, Array]:
-            return lax.map(lambda cell: self._cell(*cell, first, inputs), operands)
+            return lax.map(lambda cell: self._cell(cell[0], cell[1], cell[2], cell[3], first, inputs), operands)
 
         run = jax.shard_map(
             on_device, mesh=self._mesh, in_specs=(SPREAD, EVERYWHERE, EVERYWHERE), out_specs=SPREAD, check_vma=False
@@ -228,8 +230,8 @@ class Vectorised(Engine):
 
             losses, gradients, statistics = jax.vmap(gradient)(replicas, index, client)
             (g_common, g_private), (s_common, s_private) = tree.split(gradients, shared), tree.split(statistics, shared)
-            advance = lambda w, m, g, s: task.update(inputs.lr, w, m, g, s, mask_private)  # noqa: E731
-            replicas, memories = jax.vmap(advance)(replicas, memories, g_private, s_private)
+            advance = jax.vmap(partial(task.update, inputs.lr, mask=mask_private))
+            replicas, memories = advance(replicas, memories, g_private, s_private)
             common, memory = task.update(
                 inputs.lr, common, memory, tree.weighted_sum(share, g_common), tree.weighted_sum(share, s_common),
                 mask_common,
@@ -257,8 +259,8 @@ class Vectorised(Engine):
         weight = inputs.weight[client]
         share = weight / jax.ops.segment_sum(weight, layout.cell, count)[layout.cell]
         missing = -len(layout.cell) % pad_to
-        pad = lambda x: jnp.concatenate([x, jnp.repeat(x[:1], missing)])  # noqa: E731
-        return Slots(pad(client), pad(jnp.asarray(layout.cell)), jnp.pad(share, (0, missing)))
+        filled = [jnp.concatenate([x, jnp.repeat(x[:1], missing)]) for x in (client, jnp.asarray(layout.cell))]
+        return Slots(filled[0], filled[1], jnp.pad(share, (0, missing)))
 
 
 class Layout(NamedTuple):
@@ -274,11 +276,14 @@ class Layout(NamedTuple):
 def _layout(ids: tuple[int, ...], sizes: list[int], participation: float) -> Layout:
     starts = np.cumsum([0, *sizes])
     active = [participants(sizes[d], participation) for d in ids]
-    spread = lambda values: np.repeat(np.array(values, np.int32), active)  # noqa: E731
+
+    def spread(values: Sequence[int]) -> NDArray[np.int32]:
+        return np.repeat(np.array(values, np.int32), active)
+
     return Layout(
         cell=spread(range(len(ids))),
         id=spread(ids),
         rank=np.concatenate([np.arange(n, dtype=np.int32) for n in active]),
-        start=spread([starts[d] for d in ids]),
+        start=spread([int(starts[d]) for d in ids]),
         size=spread([sizes[d] for d in ids]),
     )

@@ -42,7 +42,7 @@ class Model:
     name: str
     input_shape: tuple[int, ...]
     classes: int
-    graph: nx_graph
+    graph: Any  # nnx.GraphDef is generic in a way that adds nothing here
     template: dict[str, Any]  # path → abstract variable, everything the module holds
     trainable: frozenset[str]
     axes: dict[str, tuple[str | None, ...]]
@@ -95,7 +95,7 @@ class Model:
         module = self._module(weights, key)
         module.set_attributes(deterministic=not train, use_running_average=not from_batch, raise_if_not_found=False)
         for stage in self.stages if stages is None else stages:
-            x = module(x) if stage == WHOLE else module.stage(stage, x)  # type: ignore[operator,attr-defined]
+            x = module(x) if stage == WHOLE else module.stage(stage, x)
         if not train or self.statistics != "avg_all":
             return x, {}
         return x, {p: v[...] for p, v in flatten(nnx.state(module, nnx.BatchStat)).items() if p in weights}
@@ -105,25 +105,20 @@ class Model:
         if self.statistics != "local" or not self.has_statistics:
             return weights
         module = self._module(weights, jax.random.key(0))
-        module.set_attributes(
-            deterministic=True, use_running_average=False, momentum=0.0, raise_if_not_found=False
-        )
-        module(x)  # type: ignore[operator]
+        module.set_attributes(deterministic=True, use_running_average=False, momentum=0.0, raise_if_not_found=False)
+        module(x)
         return weights | {p: v[...] for p, v in flatten(nnx.state(module, nnx.BatchStat)).items()}
 
-    def _module(self, weights: Weights, key: Array) -> nnx.Module:
+    def _module(self, weights: Weights, key: Array) -> Any:
         """The module with these weights; what they lack (random streams, unsent statistics) is filled in."""
         dtype = next(iter(weights.values())).dtype if weights else jnp.float32
-        leaves = {}
+        leaves: dict[Any, Any] = {}
         for number, (path, variable) in enumerate(self.template.items()):
             value = weights.get(path)
             if value is None:
                 value = _filler(variable, fold(key, number), dtype)
             leaves[tuple(_part(p) for p in path.split("/"))] = variable.replace(value)
         return nnx.merge(self.graph, nnx.from_flat_state(leaves))
-
-
-nx_graph = Any  # nnx.GraphDef is generic in a way that adds nothing here
 
 
 def from_nnx(
@@ -158,7 +153,7 @@ def from_nnx(
     )
 
 
-def flatten(state: nnx.State) -> dict[str, Any]:
+def flatten(state: Any) -> dict[str, Any]:
     return {"/".join(map(str, path)): variable for path, variable in nnx.to_flat_state(state)}
 
 

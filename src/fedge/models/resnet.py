@@ -41,9 +41,9 @@ class Block(nnx.Module):
         self.projects = strides != 1 or inputs != outputs
 
     def __call__(self, x: Array) -> Array:
-        inner = nnx.relu(self.norm1(self.conv1(x)))  # type: ignore[operator]
-        out: Array = self.norm2(self.conv2(inner))  # type: ignore[operator]
-        return nnx.relu(out + (self.shortcut_norm(self.shortcut(x)) if self.projects else x))  # type: ignore[operator]
+        inner = nnx.relu(self.norm1(self.conv1(x)))
+        out: Array = self.norm2(self.conv2(inner))
+        return nnx.relu(out + (self.shortcut_norm(self.shortcut(x)) if self.projects else x))
 
 
 class ResNet18(nnx.Module):
@@ -66,7 +66,7 @@ class ResNet18(nnx.Module):
 
     def stage(self, name: str, x: Array) -> Array:
         if name == "stem":
-            return nnx.relu(self.stem_norm(self.stem(x)))  # type: ignore[operator]
+            return nnx.relu(self.stem_norm(self.stem(x)))
         if name == "head":
             return self.fc(x.mean((1, 2)))
         for block in getattr(self, name):

@@ -102,7 +102,7 @@ def check(c: Config) -> None:
         if foreign and getattr(c, key) != Config.model_fields[key].default:
             raise ConfigError(f"{key}={getattr(c, key)} is only for {needs}; leave {key} out")
     if c.partition == "cell_iid" and c.assign != "random":
-        raise ConfigError(f"partition=cell_iid decides the cells itself, so assign={c.assign} cannot be; leave assign out")
+        raise ConfigError(f"partition=cell_iid decides the cells itself; leave assign={c.assign} out")
     if c.engine == "reference" and (c.devices > 1 or c.chunk > 1):
         raise ConfigError("devices and chunk are only for engine=vectorised; leave them out")
 
@@ -111,11 +111,27 @@ def _sentence(error: ErrorDetails) -> str:
     key, given = str(error["loc"][0]), error["input"]
     if error["type"] == "missing":
         return f"{key} is missing; give one of: {', '.join(ALGORITHMS)}"
-    allowed = get_args(Config.model_fields[key].annotation)
-    if error["type"] == "literal_error":
-        words = [str(a) for a in allowed]
-        return f"{key}={given} is not allowed; allowed: {', '.join(words)}{suggestion(str(given), words)}"
-    return f"{key}={given} is not allowed: {error['msg'][0].lower()}{error['msg'][1:]}"
+    near = suggestion(str(given), words(key)) if words(key) else ""
+    return f"{key}={given} is not allowed; allowed: {allowed(key)}{near}"
+
+
+def words(key: str) -> list[str]:
+    """The values a key may have, where they are names."""
+    listed = {"algorithm": list(ALGORITHMS), "data": list(DATASETS)}
+    choices = get_args(Config.model_fields[key].annotation)
+    return listed.get(key) or [c for c in choices if isinstance(c, str) and c != CUSTOM]
+
+
+def allowed(key: str) -> str:
+    """What a key takes, for people: names, or a kind of number and its limits."""
+    field = Config.model_fields[key]
+    if words(key):
+        return ", ".join(words(key))
+    kind = str(field.annotation)
+    noun = "an integer" if "int" in kind else "a number" if "float" in kind else "a name"
+    signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+    limits = [f"{sign} {getattr(m, name)}" for m in field.metadata for name, sign in signs.items() if hasattr(m, name)]
+    return " and ".join([f"{noun} {limits[0]}", *limits[1:]]) if limits else noun
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -133,7 +149,8 @@ def parse(pairs: list[str]) -> dict[str, str]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals:
-            raise ConfigError(f"'{pair}' is not of the form key=value{suggestion(pair, Config.model_fields)}")
+            hint = f"; write {pair}=VALUE" if pair in Config.model_fields else suggestion(pair, Config.model_fields)
+            raise ConfigError(f"'{pair}' is not of the form key=value{hint}")
         if key in values:
             raise ConfigError(f"{key} is given twice; give it once")
         values[key] = value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -19,11 +20,9 @@ def prepare(devices: int = 0) -> None:
     Where JAX has already started, its devices stay as they are. A user's own JAX settings win.
     """
     if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
-        try:
+        with contextlib.suppress(RuntimeError):  # JAX has started: the engine says so if it has too few
             jax.config.update("jax_num_cpu_devices", devices or cores())
-        except RuntimeError:
-            pass  # JAX has started: Vectorised says so if there are too few
-    if jax.config.jax_compilation_cache_dir is None and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    if jax.config.values["jax_compilation_cache_dir"] is None and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         base = Path(os.environ.get("FEDGE_CACHE") or pooch.os_cache("fedge"))
         jax.config.update("jax_compilation_cache_dir", str(base / "compiled"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -83,14 +84,16 @@ def experiment(
         dtype=jnp.dtype(config.dtype),
     )
     algorithm = ALGORITHMS[config.algorithm].factory(config, topology, model)
-    job = Job(
-        algorithm, task, data, root(config.seed), config.lr, config.participation, config.chunk, config.devices
-    )
+    job = Job(algorithm, task, data, root(config.seed), config.lr, config.participation, config.chunk, config.devices)
     return Experiment(config, dataset, partition, topology, model, job)
 
 
 def build_model(config: Config, dataset: Dataset) -> Model:
-    options = {"mlp": {"dropout": config.dropout}, "cnn": {"dropout": config.dropout}, "resnet18": {"bn": config.bn}}
+    options: dict[str, dict[str, Any]] = {
+        "mlp": {"dropout": config.dropout},
+        "cnn": {"dropout": config.dropout},
+        "resnet18": {"bn": config.bn},
+    }
     return make(config.model, dataset.shape, dataset.classes, **options[config.model])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -102,7 +103,8 @@ def topology(made: Experiment) -> Figure:
         axes.scatter([slots[int(i)] for i in own], np.zeros(len(own)), s=area, color=colour, zorder=2)
         axes.scatter([centres[d]], [1], s=160, marker="s", color=colour, zorder=3)
         if len(roster) <= 20:
-            axes.annotate(f"edge {d}", (centres[d], 1), (8, 6), textcoords="offset points", fontsize=8)
+            label: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8, "backgroundcolor": "white"}
+            axes.annotate(f"edge {d}", (centres[d], 1), (9, -14), **label)
     axes.scatter([cloud], [2], s=420, marker="o", color="0.25", zorder=3)
     axes.annotate("cloud", (cloud, 2), (14, -3), textcoords="offset points")
     axes.set_ylim(-0.4, 2.4)

@@ -39,7 +39,8 @@ class Ticker(Listener):
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=row["round"], note=note)
         elif row["round"] == config.rounds or row["round"] % max(1, config.rounds // LINES) == 0:
-            print(f"{config.algorithm}: round {row['round']}/{config.rounds}  {note}", file=self._console.file, flush=True)
+            line = f"{config.algorithm}: round {row['round']}/{config.rounds}  {note}"
+            print(line, file=self._console.file, flush=True)
 
     def finished(self, result: Result) -> None:
         self.close()

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from fedge.data import DATASETS
 from fedge.data.sources import where
+from fedge.runner.config import Config, allowed
 from fedge.runner.loop import Result
 from fedge.runner.setup import Experiment
 
@@ -79,13 +80,22 @@ def result_table(results: list[Result]) -> Table:
 
 def data_table() -> Table:
     table = Table()
-    for name in ("name", "what", "images", "samples", "where"):
-        table.add_column(name)
+    for name in ("name", "what", "samples"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("where", overflow="fold")
     for source in DATASETS.values():
-        table.add_row(
-            source.name, source.title, "×".join(map(str, source.shape)), f"{source.samples[0]:,} + {source.samples[1]:,}",
-            where(source.name) or f"not here yet: fedge data get {source.name}",
-        )  # fmt: skip
+        samples = f"{source.samples[0]:,} + {source.samples[1]:,}"
+        table.add_row(source.name, source.title, samples, where(source.name) or f"fedge data get {source.name}")
+    return table
+
+
+def keys_table() -> Table:
+    table = Table()
+    for name in ("key", "default", "takes", "meaning"):
+        table.add_column(name, no_wrap=name in ("key", "default"))
+    for key, field in Config.model_fields.items():
+        default = "" if field.is_required() or field.default is None else str(field.default)
+        table.add_row(key, default, allowed(key), field.description)
     return table
 
 
