@@ -164,7 +164,7 @@ def keys_command() -> None:
 @data_app.command("list")
 def data_list() -> None:
     """The data sets fedge knows and where each would be read from."""
-    Console().print(terminal.data_table())
+    terminal.say(Console(), terminal.data_lines())
 
 
 @data_app.command("get")

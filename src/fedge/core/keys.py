@@ -43,7 +43,7 @@ def host_rng(seed: int, purpose: Purpose, *names: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, int(purpose), *names])))
 
 
-ROUNDS = 8  # even, so that the halves of an odd-width Feistel block end where they began
+SWAPS = 32  # pairs of positions are then uniform to within what 10⁵ draws can tell (tests/core/test_keys.py)
 
 
 def _mix(x: Array) -> Array:
@@ -53,27 +53,31 @@ def _mix(x: Array) -> Array:
     return x ^ (x >> 16)
 
 
+def _below(x: Array, n: Array) -> Array:
+    """⌊x·n / 2³²⌋: 32 random bits to a number in [0, n), without 64-bit integers or division."""
+    a, b, c, d = x >> 16, x & 0xFFFF, n >> 16, n & 0xFFFF
+    low = a * d + ((b * d) >> 16)
+    return a * c + (low >> 16) + ((b * c + (low & 0xFFFF)) >> 16)
+
+
 def permute(key: Array, epoch: Array, position: Array, n: Array) -> Array:
     """Where `position` in [0, n) lands in the pseudo-random permutation of [0, n) named by (key, epoch).
 
-    A Feistel network with cycle walking: one index costs a few integer operations, no list is sorted or stored, and
-    `n` may be a traced value, so clients of different sizes share one compiled program. Epochs and positions
-    broadcast; `n` is a scalar.
+    A swap-or-not shuffle (Hoang, Morris, Rogaway: An Enciphering Scheme Based on a Card Shuffle, CRYPTO 2012): each
+    round pairs x with K − x mod n for a random K and swaps the two or not by a random bit that both agree on. One index
+    costs some integer operations, no list is sorted or stored, and `n` may be a traced value, so clients of different
+    sizes share one compiled program. Epochs and positions broadcast; `n` is a scalar.
     """
     n = jnp.asarray(n, jnp.uint32)
-    bits = jnp.uint32(32) - lax.clz(jnp.maximum(n, 1) - 1)  # the block is the smallest power of two that holds n
-    words = jax.random.bits(key, (ROUNDS,), jnp.uint32)
+    words = jax.random.bits(key, (SWAPS, 2), jnp.uint32)
     tweak = _mix(jnp.asarray(epoch, jnp.uint32) + jnp.uint32(0x9E3779B9))
 
-    def encrypt(x: Array) -> Array:
-        width_left, width_right = bits // 2, bits - bits // 2
-        left, right = x >> width_right, x & ((jnp.uint32(1) << width_right) - 1)
-        for i in range(ROUNDS):
-            mask = (jnp.uint32(1) << width_left) - 1
-            left, right = right, left ^ (_mix(right + words[i] + tweak * jnp.uint32(2 * i + 1)) & mask)
-            width_left, width_right = width_right, width_left
-        return (left << width_right) | right
+    def swap_or_not(i: int, x: Array) -> Array:
+        k = _below(_mix(words[i, 0] + tweak), n)
+        partner = jnp.where(x <= k, k - x, k + n - x)
+        coin = _mix(jnp.maximum(x, partner) ^ _mix(words[i, 1] + tweak)) >> 31
+        return jnp.where(coin == 1, partner, x)
 
-    x = encrypt(jnp.broadcast_to(jnp.asarray(position, jnp.uint32), jnp.broadcast_shapes(position.shape, tweak.shape)))
-    x = lax.while_loop(lambda x: jnp.any(x >= n), lambda x: jnp.where(x >= n, encrypt(x), x), x)
-    return x.astype(jnp.int32)
+    shape = jnp.broadcast_shapes(jnp.shape(position), tweak.shape)
+    x = jnp.broadcast_to(jnp.asarray(position, jnp.uint32), shape)
+    return lax.fori_loop(0, SWAPS, swap_or_not, x).astype(jnp.int32)

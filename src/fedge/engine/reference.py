@@ -22,6 +22,7 @@ class Reference(Engine):
         super().__init__(job)
         task = job.task
         self._gradient = jax.jit(task.gradient)
+        self._update = jax.jit(task.update)
         self._indices = jax.jit(task.indices, static_argnums=4)
 
     def round(self, state: State, index: int) -> tuple[State, float]:
@@ -75,7 +76,7 @@ class Reference(Engine):
                 for n, g in enumerate(given):
                     given[n] = g | mean
             for n in range(len(clients)):
-                replicas[n], memories[n] = task.update(lr, replicas[n], memories[n], gradients[n], statistics[n], mask)
+                replicas[n], memories[n] = self._update(lr, replicas[n], memories[n], gradients[n], statistics[n], mask)
         return _mean(share, replicas), loss
 
     def _participants(self, cell: int, number: int) -> list[int]:

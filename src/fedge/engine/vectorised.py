@@ -219,7 +219,7 @@ class Vectorised(Engine):
         mask_common, mask_private = (None, None) if mask is None else tree.split(mask, shared)
         replicas = tree.repeat(private, len(client))
         fresh = partial(task.fresh, inputs.lr)
-        memories = jax.vmap(fresh)(replicas)
+        memories = jax.vmap(fresh, axis_size=len(client))(replicas)
 
         def step(carry: Any, turn: tuple[Array, Array]) -> tuple[Any, Array]:
             replicas, memories, common, memory = carry
@@ -230,7 +230,7 @@ class Vectorised(Engine):
 
             losses, gradients, statistics = jax.vmap(gradient)(replicas, index, client)
             (g_common, g_private), (s_common, s_private) = tree.split(gradients, shared), tree.split(statistics, shared)
-            advance = jax.vmap(partial(task.update, inputs.lr, mask=mask_private))
+            advance = jax.vmap(partial(task.update, inputs.lr, mask=mask_private), axis_size=len(client))
             replicas, memories = advance(replicas, memories, g_private, s_private)
             common, memory = task.update(
                 inputs.lr, common, memory, tree.weighted_sum(share, g_common), tree.weighted_sum(share, s_common),

@@ -49,7 +49,7 @@ class CNN(nnx.Module):
 def cnn(*, input_shape: tuple[int, ...], classes: int, dropout: float = 0.0) -> Model:
     rows, columns, channels = input_shape
     flat = ((rows - 4) // 2 - 4) // 2 * (((columns - 4) // 2 - 4) // 2) * 20
-    if flat <= 0:
+    if min(rows, columns) < 16:
         raise ConfigError(f"the cnn needs images of at least 16 × 16, not {rows} × {columns}")
     return from_nnx(
         lambda rngs: CNN(channels, flat, classes, dropout, rngs), input_shape=input_shape, classes=classes, name="cnn"

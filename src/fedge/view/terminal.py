@@ -78,15 +78,14 @@ def result_table(results: list[Result]) -> Table:
     return table
 
 
-def data_table() -> Table:
-    table = Table()
-    for name in ("name", "what", "samples"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("where", overflow="fold")
+def data_lines() -> str:
+    """One line per data set: what it is and where it would be read from."""
+    lines = []
     for source in DATASETS.values():
+        place = where(source.name) or f"not here yet: fedge data get {source.name}"
         samples = f"{source.samples[0]:,} + {source.samples[1]:,}"
-        table.add_row(source.name, source.title, samples, where(source.name) or f"fedge data get {source.name}")
-    return table
+        lines.append(f"{source.name:<14} {samples:<16} {source.title:<31} {place}")
+    return "\n".join(lines)
 
 
 def keys_table() -> Table:

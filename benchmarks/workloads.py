@@ -1,0 +1,110 @@
+"""The two workloads of the speed comparison, as fedge runs them. One process per measurement:
+
+python benchmarks/workloads.py dump  mlp|cnn FILE.npz    the data, initial weights and sample indices, for the others
+python benchmarks/workloads.py fedge mlp|cnn FILE.npz    train, print one JSON object
+python benchmarks/workloads.py memory                    10,000 clients of the MLP in 20 cells
+python benchmarks/workloads.py gemm                      the best large matrix product on all cores
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedge import Dataset
+from fedge.engine import Vectorised
+from fedge.runner.config import Config
+from fedge.runner.device import prepare
+from fedge.runner.setup import Experiment, experiment
+
+# FedAvg over all clients; DESIGN's two workloads on the built-in images.
+WORKLOADS = {
+    "mlp": {"clients": 60, "cells": 4, "model": "mlp", "batch": 50, "local_steps": 40, "rounds": 5, "lr": 0.01,
+            "partition": "shards"},
+    "cnn": {"clients": 50, "cells": 10, "model": "cnn", "batch": 10, "local_steps": 5, "rounds": 20, "lr": 0.01,
+            "partition": "one_class"},
+}  # fmt: skip
+
+
+def build(name: str) -> Experiment:
+    return experiment(Config.of({"algorithm": "fedavg", "edge_rounds": 1} | WORKLOADS[name]))
+
+
+def dump(name: str, path: Path) -> None:
+    made = build(name)
+    job, steps = made.job, made.config.local_steps * made.config.rounds
+    draw = jax.jit(jax.vmap(lambda i: job.task.indices(job.key, job.data, i, jnp.int32(0), steps)))
+    x, _ = job.task.inputs(job.data, jnp.arange(len(job.data.y)))
+    weights = {f"w:{path}": np.asarray(w) for path, w in made.start.items()}
+    indices = np.asarray(draw(jnp.arange(made.config.clients)))  # clients × steps × batch
+    np.savez(path, x=np.asarray(x), y=np.asarray(job.data.y), indices=indices,
+             weight=job.algorithm.topology.weight, **weights)  # fmt: skip
+
+
+def train(name: str, path: Path) -> dict[str, float]:
+    """Steady speed over the later rounds; the final weights go beside the file, for comparison."""
+    made = build(name)
+    engine, state, seconds = Vectorised(made.job), made.start, []
+    for index in range(made.config.rounds):
+        began = time.perf_counter()
+        state, loss = engine.round(state, index)
+        seconds.append(time.perf_counter() - began)
+    np.savez(path.with_suffix(".fedge.npz"), **{p: np.asarray(w) for p, w in state.items()})
+    steady = made.job.steps_per_round * (made.config.rounds - 1) / sum(seconds[1:])
+    return {"steps_per_second": steady, "compile_seconds": engine.compile_seconds, "train_loss": loss}
+
+
+def memory() -> dict[str, float]:
+    """Peak resident memory of one global round over 10,000 clients with 6 images each."""
+    rng = np.random.default_rng(0)
+    images = lambda n: (rng.integers(0, 256, (n, 28, 28, 1), np.uint8), rng.integers(0, 10, n))  # noqa: E731
+    data = Dataset.of(*images(60_000), *images(1_000))
+    config = Config.of({"algorithm": "hierfavg", "clients": 10_000, "cells": 20, "data": "custom", "batch": 6,
+                        "partition": "iid", "local_steps": 2, "edge_rounds": 2})  # fmt: skip
+    made = experiment(config, data)
+    before = _peak()
+    engine = Vectorised(made.job)
+    began = time.perf_counter()
+    engine.round(made.start, 0)
+    seconds = time.perf_counter() - began - engine.compile_seconds
+    return {"peak_gb": _peak(), "before_training_gb": before, "steps_per_second": made.job.steps_per_round / seconds}
+
+
+def _peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
+def gemm() -> dict[str, float]:
+    """GFLOP/s of a 2048³ float32 product, the best of ten."""
+    a = jnp.ones((2048, 2048), jnp.float32)
+    product = jax.jit(lambda a: a @ a)
+    product(a).block_until_ready()
+    best = np.inf
+    for _ in range(10):
+        began = time.perf_counter()
+        product(a).block_until_ready()
+        best = min(best, time.perf_counter() - began)
+    return {"gflops": 2 * 2048**3 / best / 1e9}
+
+
+def main() -> None:
+    what, *rest = sys.argv[1:]
+    if what == "gemm":  # one device with all threads
+        print(json.dumps(gemm()))
+        return
+    prepare()
+    if what == "dump":
+        dump(rest[0], Path(rest[1]))
+    else:
+        print(json.dumps(memory() if what == "memory" else train(rest[0], Path(rest[1]))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Laws of the averaging operators, for every topology drawn (SPEC §1: mean preservation, identity 8)."""
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedge.algorithms import ALGORITHMS
+from fedge.core.graph import GRAPHS, edge_graph, mixing_matrix
+from fedge.core.topology import Topology
+from fedge.errors import ConfigError
+from fedge.models import make
+from fedge.runner.config import Config
+from tests.helpers import assert_mean_preserved
+
+TIGHT = {"atol": 1e-12, "rtol": 0}
+
+
+@st.composite
+def topologies(draw, max_cells=6):
+    cells = draw(st.integers(1, max_cells))
+    extra = draw(st.lists(st.integers(0, cells - 1), max_size=8))
+    cell = draw(st.permutations([*range(cells), *extra]))
+    weight = draw(st.lists(st.integers(1, 1000), min_size=len(cell), max_size=len(cell)))
+    return Topology.of(cell, weight)
+
+
+@st.composite
+def connected(draw, cells):
+    """A random tree plus random edges."""
+    graph = nx.empty_graph(cells)
+    graph.add_edges_from((d, draw(st.integers(0, d - 1))) for d in range(1, cells))
+    pairs = [(a, b) for a in range(cells) for b in range(a)]
+    graph.add_edges_from(draw(st.lists(st.sampled_from(pairs), max_size=6)) if pairs else [])
+    return graph
+
+
+@given(topologies(), st.data(), st.integers(0, 4))
+def test_operators(topology, data, steps):
+    """Columns sum to one, T·m = m, H1² = H1, H1H2 = H2H1 = H2, TA = AT = A."""
+    mixing, _ = mixing_matrix(data.draw(connected(topology.cells)), topology.cell_weight)
+    m, h1, a = topology.weight, topology.edge_operator, topology.cloud_operator
+    h2 = topology.gossip_operator(mixing, steps)
+    for t in (topology.identity, h1, a, h2):
+        np.testing.assert_allclose(t.sum(0), 1, **TIGHT)
+        np.testing.assert_allclose(t @ m, m, **TIGHT)
+        np.testing.assert_allclose(t @ a, a, **TIGHT)
+        np.testing.assert_allclose(a @ t, a, **TIGHT)
+    np.testing.assert_allclose(h1 @ h1, h1, **TIGHT)
+    np.testing.assert_allclose(h1 @ h2, h2, **TIGHT)
+    np.testing.assert_allclose(h2 @ h1, h2, **TIGHT)
+
+
+@given(topologies(), st.integers(1, 3), st.integers(1, 3), st.sampled_from(sorted(ALGORITHMS)))
+def test_every_algorithm_preserves_the_mean(topology, local_steps, edge_rounds, name):
+    config = Config(algorithm=name, local_steps=local_steps, edge_rounds=edge_rounds)
+    model = make("mlp", (2, 2, 1), 2, hidden=4)
+    assert_mean_preserved(ALGORITHMS[name].factory(config, topology, model))
+
+
+@given(topologies(), st.data())
+def test_mixing_keeps_the_weighted_mean_and_contracts_at_zeta(topology, data):
+    """P·m̃ = m̃, 1ᵀP = 1ᵀ, and ‖P − m̃1ᵀ‖ in the weighted norm is exactly ζ."""
+    cell_weight = topology.cell_weight
+    mixing, zeta = mixing_matrix(data.draw(connected(topology.cells)), cell_weight)
+    np.testing.assert_allclose(mixing @ cell_weight, cell_weight, **TIGHT)
+    np.testing.assert_allclose(mixing.sum(0), 1, **TIGHT)
+    root = np.sqrt(cell_weight)
+    deviation = (mixing - np.outer(cell_weight, np.ones(len(root)))) * root[None, :] / root[:, None]
+    assert np.linalg.norm(deviation, 2) == pytest.approx(zeta, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "edges", "zeta"),
+    [("ring", 6, 0.6), ("bipartite", 6, 1 / 3), ("complete", 6, 0), ("bipartite", 10, 1 / 3), ("ring", 10, 0.8257)],
+)
+def test_zeta_of_known_graphs(name, edges, zeta):
+    _, found = mixing_matrix(edge_graph(name, edges), np.full(edges, 1 / edges))
+    assert found == pytest.approx(zeta, abs=5e-5 if zeta == 0.8257 else 1e-12)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("edges", [1, 2, 5])
+def test_named_graphs_are_connected_and_simple(name, edges):
+    graph = edge_graph(name, edges)
+    assert graph.number_of_nodes() == edges
+    assert nx.is_connected(graph)
+    assert nx.number_of_selfloops(graph) == 0
+
+
+def test_a_disconnected_graph_is_refused_with_its_components():
+    graph = nx.Graph([(0, 1), (2, 3)])
+    with pytest.raises(ConfigError, match=r"\[\[0, 1\], \[2, 3\]\]"):
+        mixing_matrix(graph, np.full(4, 0.25))
+
+
+@pytest.mark.parametrize(("cell", "weight"), [([0, 2], [1, 1]), ([], []), ([0, 1], [1, 0]), ([0], [1, 2])])
+def test_impossible_topologies_are_refused(cell, weight):
+    with pytest.raises(ConfigError):
+        Topology.of(cell, weight)
+
+
+def test_weights_of_the_papers():
+    topology = Topology.of([0, 0, 0, 1], [1, 2, 3, 4])
+    np.testing.assert_allclose(topology.weight, [0.1, 0.2, 0.3, 0.4])
+    np.testing.assert_allclose(topology.uniform().weight, [0.25] * 4)
+    np.testing.assert_allclose(topology.uniform_cells().weight, [1 / 6, 1 / 6, 1 / 6, 1 / 2])
+    assert topology.one_cell().cells == 1
+    assert topology.tree().number_of_edges() == 6

@@ -1,0 +1,121 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedge.data.partition import ASSIGNMENTS, CLASS_SPLITS, PARTITIONS, distribute
+from fedge.errors import ConfigError
+
+BALANCED = np.repeat(np.arange(10, dtype=np.int32), 6000)[np.random.default_rng(0).permutation(60000)]
+
+
+def deal(partition, labels=BALANCED, clients=60, cells=4, seed=0, **keys):
+    return distribute(labels, clients=clients, cells=cells, partition=partition, seed=seed, classes=10, **keys)
+
+
+@given(
+    st.sampled_from(sorted(PARTITIONS)), st.integers(10, 40), st.integers(1, 6), st.integers(0, 5),
+    st.sampled_from(["balanced", "equal_shards"]), st.sampled_from(ASSIGNMENTS), st.integers(200, 400),
+)  # fmt: skip
+@settings(deadline=None)
+def test_every_sample_has_one_owner_and_every_cell_a_client(partition, clients, cells, seed, split, how, samples):
+    labels = np.random.default_rng(seed).integers(0, 10, samples).astype(np.int32)
+    how = "random" if partition == "cell_iid" else how
+    dealt = deal(partition, labels, clients, cells, seed, class_split=split, how=how)
+    assert sorted(np.concatenate(dealt.samples)) == list(range(samples))
+    sizes = np.bincount(dealt.cell, minlength=cells)
+    assert sizes.sum() == clients
+    assert sizes.max() - sizes.min() <= 1
+
+
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_the_seed_decides(partition):
+    one, same, other = (deal(partition, seed=s) for s in (3, 3, 4))
+    assert all((a == b).all() for a, b in zip(one.samples, same.samples, strict=True))
+    assert (one.cell == same.cell).all()
+    different = zip(one.samples, other.samples, strict=True)
+    assert any(a.shape != b.shape or (a != b).any() for a, b in different)
+
+
+def test_shards_are_the_papers():
+    """120 pure shards of 500, two per client: a client has one class with probability 11/119, else two."""
+    counts = np.stack([deal("shards", seed=s).label_counts(BALANCED, 10) for s in range(20)])
+    assert (counts.sum(-1) == 1000).all()
+    assert set(np.unique(counts)) == {0, 500, 1000}
+    pure = (counts.max(-1) == 1000).mean()
+    assert pure == pytest.approx(11 / 119, abs=0.03)
+
+
+def test_cell_iid_cells_look_alike_and_clients_do_not():
+    dealt = deal("cell_iid")
+    counts = dealt.label_counts(BALANCED, 10)
+    for d in range(4):
+        cell = counts[dealt.cell == d].sum(0)
+        assert cell.sum() == 15000
+        assert abs(cell - 1500).max() < 200
+    assert (np.count_nonzero(counts, axis=1) <= 4).all()
+
+
+def test_one_class_balanced():
+    """Five of 50 clients per class, the class split evenly: 1200 each here; unequal classes give unequal clients."""
+    counts = deal("one_class", clients=50, cells=10).label_counts(BALANCED, 10)
+    assert (np.count_nonzero(counts, axis=1) == 1).all()
+    assert (np.count_nonzero(counts, axis=0) == 5).all()
+    assert set(counts.max(1)) == {1200}
+    uneven = np.repeat(np.arange(10, dtype=np.int32), np.arange(100, 110))
+    sizes = [len(s) for s in deal("one_class", uneven, 20, 2).samples]
+    assert sum(sizes) == len(uneven)
+    assert len(set(sizes)) > 1
+
+
+def test_one_class_equal_shards_straddle_and_random_class_may_skip():
+    uneven = np.repeat(np.arange(10, dtype=np.int32), np.arange(100, 110))
+    shards = deal("one_class", uneven, 20, 2, class_split="equal_shards")
+    assert {len(s) for s in shards.samples} <= {52, 53}
+    assert (np.count_nonzero(shards.label_counts(uneven, 10), axis=1) > 1).any()
+    classes = [
+        np.count_nonzero(deal("one_class", clients=12, cells=2, seed=s, class_split="random_class")
+                         .label_counts(BALANCED, 10).sum(0))
+        for s in range(5)
+    ]  # fmt: skip
+    assert min(classes) < 10
+    assert set(CLASS_SPLITS) == {"balanced", "equal_shards", "random_class"}
+
+
+def test_dirichlet_concentration():
+    """Small: few classes per client. Large: nearly the class shares. Nobody is left with nothing."""
+    sharp, flat = (deal("dirichlet", concentration=c).label_counts(BALANCED, 10) for c in (0.05, 100.0))
+    shares = lambda counts: (counts / counts.sum(1, keepdims=True)).max(1).mean()  # noqa: E731
+    assert shares(sharp) > 0.6
+    assert shares(flat) < 0.15
+    assert (
+        deal("dirichlet", BALANCED[:300], 100, 2, concentration=0.01).label_counts(BALANCED[:300], 10).sum(1).min() > 0
+    )
+
+
+def test_edge_assignments():
+    """One-class clients: edge_iid cells hold every class, edge_niid cells few."""
+
+    def classes(how):
+        dealt = deal("one_class", clients=100, cells=5, how=how)
+        counts = dealt.label_counts(BALANCED, 10)
+        return [np.count_nonzero(counts[dealt.cell == d].sum(0)) for d in range(5)]
+
+    assert classes("edge_iid") == [10] * 5
+    assert classes("edge_niid") == [2] * 5
+
+
+def test_random_cells_of_one_class_clients_hold_4_23_classes_on_average():
+    """Balanced one-class, 5 clients per cell (SPEC §3)."""
+    seen = []
+    for seed in range(40):
+        dealt = deal("one_class", BALANCED[:1000], 50, 10, seed)
+        counts = dealt.label_counts(BALANCED[:1000], 10)
+        seen += [np.count_nonzero(counts[dealt.cell == d].sum(0)) for d in range(10)]
+    assert np.mean(seen) == pytest.approx(4.23, abs=0.1)
+
+
+@pytest.mark.parametrize(("partition", "clients"), [("shards", 600), ("iid", 1001), ("one_class", 9)])
+def test_too_many_or_too_few_clients(partition, clients):
+    with pytest.raises(ConfigError, match=f"clients={clients}"):
+        deal(partition, BALANCED[:1000], clients, 2)

@@ -1,0 +1,88 @@
+"""What must not change a result: chunk size, device count, how often it is run."""
+
+import jax
+import numpy as np
+import pytest
+
+from fedge.engine import Vectorised
+from fedge.errors import ConfigError
+from tests.helpers import distance, small, train
+
+LAYOUTS = [(0, 1), (0, 2), (1, 1), (2, 1), (3, 2), (4, 2), (100, 1)]  # (chunk, devices)
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "hierfavg"])
+def test_layout_changes_rounding_only(algorithm):
+    with jax.enable_x64(True):
+        keys = {"algorithm": algorithm, "dtype": "float64"}
+        first, *others = (train(small(chunk=c, devices=d, **keys))[0] for c, d in LAYOUTS)
+        for other in others:
+            assert distance(first, other) < 1e-12
+
+
+@pytest.mark.parametrize(("chunk", "devices"), [(0, 2), (2, 1)])
+def test_the_same_layout_is_bit_for_bit(chunk, devices):
+    one, two = (train(small(chunk=chunk, devices=devices)) for _ in range(2))
+    assert one[1] == two[1]
+    assert all((one[0][p] == two[0][p]).all() for p in one[0])
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "rmsprop", "adagrad"])
+def test_client_optimisers(optimizer):
+    """Engines agree under every optimiser, which starts fresh at each edge round."""
+    extra = {"momentum": 0.9, "weight_decay": 0.01} if optimizer == "sgd" else {"weight_decay": 0.01}
+    with jax.enable_x64(True):
+        made = small(optimizer=optimizer, lr=0.01, dtype="float64", **extra)
+        assert distance(train(made, engine="reference")[0], train(made, engine="vectorised")[0]) < 1e-12
+
+
+def test_optimisers_differ():
+    models = [train(small(optimizer=o, lr=0.01))[0] for o in ("sgd", "adam", "rmsprop")]
+    assert min(distance(a, b) for i, a in enumerate(models) for b in models[:i]) > 1e-3
+
+
+@pytest.mark.parametrize("fraction", [0.3, 0.6])
+def test_partial_participation(fraction):
+    """Engines draw the same clients, and the weights of those that take part are renormalised inside the cell."""
+    with jax.enable_x64(True):
+        made = small(participation=fraction, dtype="float64", clients=9)
+        partial = train(made, engine="vectorised")[0]
+        assert distance(partial, train(made, engine="reference")[0]) < 1e-12
+        assert distance(partial, train(small(dtype="float64", clients=9))[0]) > 1e-4
+        for chunk, devices in [(2, 1), (1, 2)]:
+            other = small(participation=fraction, dtype="float64", clients=9, chunk=chunk, devices=devices)
+            assert distance(partial, train(other)[0]) < 1e-12
+
+
+def test_participants_change_from_round_to_round_and_all_come_in():
+    from fedge.engine import Reference
+
+    engine = Reference(small(participation=0.34, clients=9, cells=3).job)
+    drawn = [frozenset(engine._participants(0, number)) for number in range(40)]
+    assert {len(d) for d in drawn} == {1}
+    assert frozenset().union(*drawn) == set(engine.job.algorithm.topology.roster[0].tolist())
+
+
+def test_dropout_is_the_same_on_both_engines():
+    with jax.enable_x64(True):
+        made = small(dropout=0.5, dtype="float64")
+        dropped = train(made, engine="vectorised")[0]
+        assert distance(dropped, train(made, engine="reference")[0]) < 1e-12
+        assert distance(dropped, train(small(dtype="float64"))[0]) > 1e-4
+
+
+def test_one_compilation_serves_other_seeds_rates_and_partitions():
+    """The compiled round of one experiment, given another's inputs, does what that one's own would."""
+    made = small(partition="iid")
+    other = small(partition="dirichlet", seed=5, lr=0.03, assign="edge_niid")
+    engine, own = Vectorised(made.job), Vectorised(other.job)
+    engine.round(made.start, 0)
+    engine._inputs = own._inputs
+    borrowed, _ = engine.round(other.start, 0)
+    expected, _ = own.round(other.start, 0)
+    assert all((np.asarray(borrowed[p]) == np.asarray(expected[p])).all() for p in expected)
+
+
+def test_too_many_devices():
+    with pytest.raises(ConfigError, match=r"devices=3 was asked for, but JAX has 2 \(cpu\)"):
+        train(small(devices=3))

@@ -1,0 +1,78 @@
+import pytest
+
+from fedge.errors import ConfigError
+from fedge.runner.config import Config, allowed, parse, read_toml
+
+BASE = {"algorithm": "hierfavg"}
+
+
+def refused(match, **keys):
+    with pytest.raises(ConfigError, match=match):
+        Config.of(BASE | keys)
+
+
+def test_unknown_key_names_the_nearest():
+    refused("unknown key 'clinets'; allowed: .*clients.*; did you mean 'clients'", clinets=3)
+
+
+def test_unknown_value_names_the_allowed():
+    refused("model=cn is not allowed; allowed: mlp, cnn, resnet18; did you mean 'cnn'", model="cn")
+    refused("unknown data 'mnits'; allowed: .*; did you mean 'mnist'", data="mnits")
+    refused("unknown algorithm 'fedavgg'.*did you mean 'fedavg'", algorithm="fedavgg")
+    refused("clients=0 is not allowed; allowed: an integer ≥ 1", clients=0)
+    refused("participation=1.5 is not allowed; allowed: a number > 0 and ≤ 1", participation=1.5)
+    refused("lr=fast is not allowed; allowed: a number > 0", lr="fast")
+
+
+@pytest.mark.parametrize(
+    ("keys", "match"),
+    [
+        ({"cells": 61}, "cells=61 is more than clients=60"),
+        ({"gossip": 2}, "gossip=2 has no meaning for hierfavg"),
+        ({"cut": "pool1"}, "cut=pool1 has no meaning for hierfavg"),
+        ({"class_split": "random_class"}, "class_split=random_class is only for partition=one_class"),
+        ({"concentration": 1}, r"concentration=1\.0 is only for partition=dirichlet"),
+        ({"bn": "local"}, "bn=local is only for model=resnet18"),
+        ({"dropout": 0.5, "model": "resnet18"}, r"dropout=0\.5 is only for model=mlp"),
+        ({"momentum": 0.9, "optimizer": "adam"}, r"momentum=0\.9 is only for optimizer=sgd"),
+        ({"partition": "cell_iid", "assign": "edge_iid"}, "partition=cell_iid decides the cells itself"),
+        ({"engine": "reference", "chunk": 2}, "only for engine=vectorised"),
+    ],
+)
+def test_impossible_combinations(keys, match):
+    refused(match, **keys)
+
+
+def test_missing_algorithm():
+    with pytest.raises(ConfigError, match="algorithm is missing; give one of: fedavg, hierfavg"):
+        Config.of({})
+
+
+def test_words_become_values_and_a_resolved_configuration_reads_back():
+    config = Config.of(BASE | {"clients": "20", "lr": "0.1", "partition": "one_class", "class_split": "equal_shards"})
+    assert (config.clients, config.lr) == (20, 0.1)
+    assert Config.of(config.model_dump()) == config
+
+
+def test_parse():
+    assert parse(["a=1", "b=x=y"]) == {"a": "1", "b": "x=y"}
+    for words, match in [(["clients"], "write clients=VALUE"), (["a=1", "a=2"], "a is given twice")]:
+        with pytest.raises(ConfigError, match=match):
+            parse(words)
+
+
+def test_toml(tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text('clients = 12\nmodel = "cnn"\n')
+    assert read_toml(file) == {"clients": 12, "model": "cnn"}
+    file.write_text("clients = = 1")
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        read_toml(file)
+    with pytest.raises(ConfigError, match="cannot read"):
+        read_toml(tmp_path / "none.toml")
+
+
+def test_every_key_says_what_it_takes_and_means():
+    for key, field in Config.model_fields.items():
+        assert allowed(key)
+        assert field.description

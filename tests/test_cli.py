@@ -1,0 +1,101 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from fedge.cli import app
+
+runner = CliRunner()
+SMALL = ["rounds=2", "clients=6", "cells=2", "batch=5"]
+
+
+def call(*words):
+    return runner.invoke(app, list(words))
+
+
+def test_json_is_exactly_one_object(tmp_path):
+    done = call("run", "hierfavg", *SMALL, "--seed", "3", "--format", "json", "--out", str(tmp_path / "run"))
+    assert done.exit_code == 0
+    result = json.loads(done.stdout)
+    assert result["config"]["seed"] == 3
+    assert result["final"] == result["history"][-1]
+    assert result["parameters"] == 238_510
+    assert {f.name for f in (tmp_path / "run").iterdir()} >= {"curves.png", "curves.pdf", "labels.png", "topology.png"}
+
+
+def test_text_draws_the_topology_and_names_the_folder(tmp_path):
+    done = call("run", "fedavg", *SMALL, "--out", str(tmp_path / "run"))
+    assert done.exit_code == 0
+    for expected in ("cloud", "edge 1", "3 clients", "final", f"run folder: {tmp_path / 'run'}"):
+        assert expected in done.stdout
+    assert "round 2/2" in done.stderr
+
+
+def test_compare(tmp_path):
+    done = call("compare", *SMALL, "--out", str(tmp_path / "both"), "--format", "json")
+    assert done.exit_code == 0
+    result = json.loads(done.stdout)
+    assert [r["algorithm"] for r in result["results"]] == ["fedavg", "hierfavg"]
+    assert (tmp_path / "both/curves.png").stat().st_size > 10_000
+
+
+def test_configuration_file_and_its_overrides(tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text('algorithm = "fedavg"\nclients = 6\ncells = 3\nrounds = 1\nbatch = 5\n')
+    done = call("run", "--config", str(file), "--out", str(tmp_path / "a"), "--format", "json")
+    assert json.loads(done.stdout)["config"]["cells"] == 3
+    done = call("run", "hierfavg", "cells=2", "--config", str(file), "--out", str(tmp_path / "b"), "--format", "json")
+    config = json.loads(done.stdout)["config"]
+    assert (config["algorithm"], config["cells"], config["clients"]) == ("hierfavg", 2, 6)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (["run", "hierfavg", "clinets=3"], 2, "unknown key 'clinets'"),
+        (["run", "hirfavg"], 2, "did you mean 'hierfavg'?"),
+        (["run"], 2, "algorithm is missing"),
+        (["run", "clients=3"], 2, "algorithm is missing"),
+        (["run", "hierfavg", "cells=100"], 2, "cells=100 is more than clients=60"),
+        (["run", "hierfavg", "seed=1", "--seed", "2"], 2, "seed is given twice"),
+        (["run", "hierfavg", "--config", "none.toml"], 2, "cannot read the configuration none.toml"),
+        (["run", "hierfavg", "clients=4000"], 2, "needs at least 8000 training samples"),
+        (["run", "hierfavg", "--resume", "x"], 2, "give --resume DIR alone"),
+        (["run", "--resume", "nowhere"], 4, "does not hold a run"),
+        (["compare", "fedavgg"], 2, "did you mean 'fedavg'?"),
+        (["compare", "algorithm=fedavg"], 2, "name the algorithms"),
+        (["data", "get", "mnits"], 3, "did you mean 'mnist'?"),
+        (["data", "partition", "clients=x"], 2, "clients=x is not allowed; allowed: an integer ≥ 1"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_its_exit_code(words, code, sentence):
+    done = call(*words)
+    assert done.exit_code == code
+    assert done.stdout == ""
+    assert done.stderr.startswith("fedge: ")
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_wrong_key_is_found_before_data_is_loaded(monkeypatch):
+    def touched(*args):
+        raise AssertionError("data was loaded")
+
+    monkeypatch.setattr("fedge.runner.setup.load", touched)
+    assert call("run", "hierfavg", "data=mnist", "model=cn").exit_code == 2
+
+
+def test_data_commands(tmp_path):
+    listed = call("data", "list")
+    assert "fashion-mini" in listed.stdout
+    assert "not here yet: fedge data get cifar10" in listed.stdout
+    assert "6,000 + 1,000 images, checksums verified (built in)" in call("data", "get", "fashion-mini").stdout
+    picture = tmp_path / "labels.png"
+    shown = call("data", "partition", "partition=one_class", "clients=20", "--out", str(picture))
+    assert shown.exit_code == 0
+    assert picture.stat().st_size > 5_000
+
+
+def test_keys_and_version():
+    assert "local_steps" in call("keys").stdout
+    assert call("--version").stdout.startswith("fedge ")

@@ -1,0 +1,59 @@
+"""One suite over every algorithm: its verbs agree with its mathematics, on every engine."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedge.algorithms import ALGORITHMS
+from fedge.core.contract import Round
+from fedge.core.keys import root
+from tests.helpers import by_operator, distance, small, train
+
+everyone = pytest.mark.parametrize("name", ALGORITHMS)
+
+
+@pytest.fixture(autouse=True)
+def double():
+    with jax.enable_x64(True):
+        yield
+
+
+@everyone
+def test_verbs_are_the_operator(name):
+    """deal → train → merge equals W ← (W − ηG)·T_k with the stated matrices."""
+    made = small(algorithm=name, dtype="float64")
+    expected = by_operator(made)
+    for engine in ("reference", "vectorised"):
+        assert distance(train(made, engine=engine)[0], expected) < 1e-12
+
+
+@everyone
+def test_nothing_trained_nothing_changed(name):
+    """merge after deal with no step in between gives back the state, and every cell is dealt exactly once."""
+    made = small(algorithm=name, dtype="float64")
+    algorithm = made.job.algorithm
+    cell_weight = jnp.asarray(algorithm.topology.cell_weight)
+    now = Round(jnp.int32(0), root(0), cell_weight)
+    state = made.start
+    dealt = algorithm.deal(state, now)
+    assert sorted(d for cells in dealt for d in cells.ids) == list(range(algorithm.topology.cells))
+    after = algorithm.merge(state, dealt, now)
+    assert distance(algorithm.evaluated(after, cell_weight), algorithm.evaluated(state, cell_weight)) < 1e-15
+
+
+@everyone
+def test_inputs_are_not_changed(name):
+    made = small(algorithm=name, dtype="float64")
+    state = made.start
+    before = jax.tree.map(np.array, state)
+    for engine in ("reference", "vectorised"):
+        train(made, 1, engine)
+        machine_state, _ = jax.tree.map(np.array, state), None
+        assert all((a == b).all() for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(machine_state), strict=True))
+
+
+@everyone
+def test_a_round_is_one_period_of_iterations(name):
+    """Histories of different algorithms line up: a global round is local_steps × edge_rounds iterations for all."""
+    assert small(algorithm=name, local_steps=3, edge_rounds=4).job.algorithm.schedule.period == 12

@@ -1,0 +1,19 @@
+"""Examples are run, not only shown."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda p: p.stem)
+def test_example(path, tmp_path):
+    done = subprocess.run([sys.executable, path], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    accuracies = [float(a) for a in re.findall(r"([\d.]+)%", done.stdout)]
+    assert len(accuracies) >= 1
+    assert min(accuracies) > 90

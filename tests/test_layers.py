@@ -1,0 +1,66 @@
+"""Imports point one way: core ← algorithms, models, data ← engine ← runner ← view ← cli (an AST walk)."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src/fedge"
+ALLOWED = {
+    "errors": set(),
+    "core": {"errors"},
+    "algorithms": {"core", "errors"},
+    "models": {"core", "errors"},
+    "data": {"core", "errors"},
+    "engine": {"core", "errors"},
+    "runner": {"core", "errors", "algorithms", "models", "data", "engine", "_version"},
+    "view": {"core", "errors", "data", "runner"},
+    "cli": {"", "errors", "algorithms", "data", "runner", "view"},
+}
+
+
+def room(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "fedge":
+            if node.module == "fedge":
+                yield from (alias.name if (SOURCE / alias.name).exists() else "" for alias in node.names)
+            else:
+                yield node.module.split(".", 1)[1]
+        elif isinstance(node, ast.Import):
+            yield from (a.name.split(".", 1)[1] for a in node.names if a.name.startswith("fedge."))
+
+
+FILES = sorted(p for p in SOURCE.rglob("*.py") if p.parent != SOURCE or p.name in ("cli.py", "errors.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_point_one_way(path):
+    home = room(path)
+    for module in imports(path):
+        target = module.split(".")[0]
+        assert target == home or target in ALLOWED[home], f"{path.name} in {home} imports {module}"
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if room(p) == "algorithms" and p.name != "__init__.py"], ids=str)
+def test_algorithms_do_not_import_each_other(path):
+    assert not [m for m in imports(path) if m.startswith("algorithms")]
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if room(p) == "engine"], ids=str)
+def test_engines_never_name_an_algorithm(path):
+    names = {f.stem for f in (SOURCE / "algorithms").glob("*.py")} - {"__init__"}
+    words = {n.id for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Name)}
+    words |= {n.value for n in ast.walk(ast.parse(path.read_text()))
+              if isinstance(n, ast.Constant) and isinstance(n.value, str)}  # fmt: skip
+    assert not names & words
+
+
+def test_nothing_is_pickled_and_no_seed_is_global():
+    for path in SOURCE.rglob("*.py"):
+        text = path.read_text()
+        for forbidden in ("import pickle", "np.random.seed", "random.seed(", "allow_pickle=True"):
+            assert forbidden not in text, f"{path} has {forbidden}"

@@ -1,0 +1,174 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax import lax
+
+from fedge.errors import ConfigError
+from fedge.models import from_nnx, make
+from fedge.models.layers import client_conv, max_pool
+
+IMAGES = {"mlp": (28, 28, 1), "cnn": (28, 28, 1), "resnet18": (32, 32, 3)}
+KEY = jax.random.key(0)
+
+
+@pytest.mark.parametrize(("name", "count"), [("mlp", 238_510), ("cnn", 21_840), ("resnet18", 11_173_962)])
+def test_parameter_counts(name, count):
+    assert make(name, IMAGES[name], 10).parameters == count
+
+
+def test_groupnorm_has_as_many_parameters_and_no_statistics():
+    model = make("resnet18", IMAGES["resnet18"], 10, bn="groupnorm")
+    assert model.parameters == 11_173_962
+    assert not model.has_statistics
+
+
+def test_resnet_running_statistics():
+    """20 BatchNorm layers with 4,800 channels: 9,600 running statistics, counted apart from the parameters."""
+    model = make("resnet18", IMAGES["resnet18"], 10)
+    statistics = model.travelling - model.trainable
+    assert len(statistics) == 40
+    assert sum(model.template[p].size for p in statistics) == 9_600
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_stages_own_every_parameter_and_compose_to_the_whole(name):
+    """Each stage sees only its own weights: that is what a split model's two sides hold."""
+    shape = {"mlp": (5, 5, 1), "cnn": (16, 16, 1), "resnet18": (8, 8, 3)}[name]
+    model = make(name, shape, 4)
+    weights = model.initialise(KEY)
+    x = jax.random.normal(KEY, (2, *shape))
+    whole, _ = model(weights, x, train=False, key=KEY)
+    owned = {stage: {p: w for p, w in weights.items() if model.stage_of(p) == stage} for stage in model.stages}
+    assert sum(len(own) for own in owned.values()) == len(weights)
+    for stage in model.stages:
+        x, _ = model(owned[stage], x, train=False, key=KEY, stages=(stage,))
+    np.testing.assert_allclose(x, whole, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "units"), [("mlp", {"hidden": 300}), ("cnn", {"conv1": 10, "fc1": 50})])
+def test_units_have_one_size_and_one_axis_per_tensor(name, units):
+    """Every second layer is dealt in units, so no weight lies between two groups (SPEC §2)."""
+    model = make(name, IMAGES[name], 10)
+    found: dict[str, set[int]] = {}
+    for path, axes in model.axes.items():
+        named = [(axis, n) for axis, n in zip(axes, model.template[path].shape, strict=True) if axis]
+        assert len(named) <= 1
+        for axis, n in named:
+            found.setdefault(axis, set()).add(n)
+    assert found == {name: {n} for name, n in units.items()}
+
+
+def test_resnet_units_are_the_inner_channels():
+    """10,989,312 partitioned and 184,650 shared parameters (SPEC §2, width rule)."""
+    model = make("resnet18", IMAGES["resnet18"], 10)
+    dealt = sum(model.template[p].size for p, axes in model.axes.items() if any(axes) and p in model.trainable)
+    assert dealt == 10_989_312
+    assert model.parameters - dealt == 184_650
+
+
+@given(st.integers(1, 5), st.integers(1, 2), st.integers(0, 2), st.integers(1, 3), st.integers(1, 4))
+@settings(deadline=None, max_examples=10)
+def test_client_conv_is_the_convolution(size, stride, pad, channels, features):
+    x = jax.random.normal(KEY, (2, 9, 8, channels))
+    kernel = jax.random.normal(KEY, (size, size, channels, features))
+    shape = {"window_strides": (stride, stride), "padding": ((pad, pad), (pad, pad))}
+    layout = ("NHWC", "HWIO", "NHWC")
+    expected = lax.conv_general_dilated(x, kernel, **shape, dimension_numbers=layout)
+    np.testing.assert_allclose(client_conv(x, kernel, **shape), expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("extra", [{"rhs_dilation": (2, 2)}, {"feature_group_count": 2}])
+def test_client_conv_leaves_the_rest_to_lax(extra):
+    x = jax.random.normal(KEY, (2, 9, 9, 4))
+    kernel = jax.random.normal(KEY, (3, 3, 4 // extra.get("feature_group_count", 1), 6))
+    layout = lax.conv_dimension_numbers(x.shape, kernel.shape, ("NHWC", "HWIO", "NHWC"))
+    given_to = ((1, 1), "SAME")
+    expected = lax.conv_general_dilated(x, kernel, *given_to, dimension_numbers=layout, **extra)
+    np.testing.assert_array_equal(client_conv(x, kernel, *given_to, dimension_numbers=layout, **extra), expected)
+
+
+def test_max_pool():
+    x = jax.random.normal(KEY, (2, 7, 6, 3))
+    expected = lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+    np.testing.assert_array_equal(max_pool(x, 2), expected)
+
+
+def test_initial_weights_are_uniform_within_one_over_root_fan_in():
+    weights = make("mlp", IMAGES["mlp"], 10).initialise(KEY)
+    for path, fan_in in {"fc1/kernel": 784, "fc1/bias": 784, "fc2/kernel": 300}.items():
+        bound = fan_in**-0.5
+        assert float(jnp.abs(weights[path]).max()) <= bound
+        assert float(weights[path].std()) == pytest.approx(bound / 3**0.5, rel=0.1)
+
+
+def test_initialise_is_a_function_of_the_key():
+    model = make("cnn", IMAGES["cnn"], 10)
+    one, same, other = (model.initialise(jax.random.key(s)) for s in (1, 1, 2))
+    assert all((one[p] == same[p]).all() for p in one)
+    assert not any((one[p] == other[p]).all() for p in one)
+
+
+def test_dropout_follows_its_key_and_is_off_in_evaluation():
+    model = make("cnn", (16, 16, 1), 4, dropout=0.5)
+    weights, x = model.initialise(KEY), jax.random.normal(KEY, (2, 16, 16, 1))
+    run = lambda train, seed: model(weights, x, train=train, key=jax.random.key(seed))[0]  # noqa: E731
+    np.testing.assert_array_equal(run(True, 1), run(True, 1))
+    assert not np.allclose(run(True, 1), run(True, 2))
+    np.testing.assert_array_equal(run(False, 1), run(False, 2))
+
+
+def test_two_dropout_layers_of_one_shape_draw_differently():
+    class Twice(nnx.Module):
+        def __init__(self, rngs):
+            self.a, self.b = (nnx.Dropout(0.5, rngs=rngs) for _ in range(2))
+
+        def __call__(self, x):
+            return jnp.stack([self.a(x), self.b(x)])
+
+    model = from_nnx(Twice, input_shape=(64,), classes=64)
+    first, second = model({}, jnp.ones((1, 64)), train=True, key=KEY)[0]
+    assert not (first == second).all()
+
+
+class TestBatchNorm:
+    def build(self, mode):
+        model = make("resnet18", (8, 8, 3), 4, bn=mode)
+        return model, model.initialise(KEY), 3 + jax.random.normal(KEY, (6, 8, 8, 3))
+
+    def test_avg_all_moves_the_statistics_with_the_batch(self):
+        model, weights, x = self.build("avg_all")
+        _, after = model(weights, x, train=True, key=KEY)
+        batch = jnp.mean(client_conv(x, weights["stem/kernel"], (1, 1), ((1, 1), (1, 1))), (0, 1, 2))
+        np.testing.assert_allclose(after["stem_norm/mean"], 0.1 * batch, rtol=1e-4, atol=1e-5)
+        assert model(weights, x, train=False, key=KEY)[1] == {}
+
+    def test_local_sends_none_and_estimates_them_before_evaluation(self):
+        model, weights, x = self.build("local")
+        assert set(weights) == model.trainable
+        calibrated = model.calibrated(weights, x)
+        evaluated, _ = model(calibrated, x, train=False, key=KEY)
+        trained, after = model(weights, x, train=True, key=KEY)
+        assert after == {}
+        np.testing.assert_allclose(evaluated, trained, atol=1e-3)  # the same images, so the same statistics
+
+    def test_batch_stats_evaluates_with_the_batch(self):
+        model, weights, x = self.build("batch_stats")
+        evaluated, _ = model(weights, x, train=False, key=KEY)
+        np.testing.assert_array_equal(evaluated, model(weights, x, train=True, key=KEY)[0])
+
+
+def test_units_metadata_must_name_every_axis():
+    def build(rngs):
+        return nnx.Linear(3, 2, rngs=rngs, kernel_metadata={"units": ("hidden",)})
+
+    with pytest.raises(ConfigError, match="'kernel' has 2 axes but its units metadata names 1"):
+        from_nnx(build, input_shape=(3,), classes=2)
+
+
+def test_small_images_are_refused():
+    with pytest.raises(ConfigError, match="at least 16 × 16"):
+        make("cnn", (8, 8, 1), 10)
