@@ -24,7 +24,7 @@ from fedge.runner.config import Config
 from fedge.runner.device import prepare
 from fedge.runner.setup import Experiment, experiment
 
-# FedAvg over all clients; DESIGN's two workloads on the built-in images.
+# FedAvg over all clients; two workloads on the built-in images.
 WORKLOADS = {
     "mlp": {"clients": 60, "cells": 4, "model": "mlp", "batch": 50, "local_steps": 40, "rounds": 5, "lr": 0.01,
             "partition": "shards"},

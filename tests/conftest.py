@@ -7,7 +7,11 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share their controller's
     _cache = tempfile.TemporaryDirectory(prefix="fedge-tests-")
     os.environ["FEDGE_CACHE"] = _cache.name
 
+import hypothesis
 import jax
+
+hypothesis.settings.register_profile("fedge", deadline=None)  # machines are noisy, and laws are not about time
+hypothesis.settings.load_profile("fedge")
 
 jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_compilation_cache_dir", os.environ["FEDGE_CACHE"])

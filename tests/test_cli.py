@@ -31,11 +31,20 @@ def test_text_draws_the_topology_and_names_the_folder(tmp_path):
     assert "round 2/2" in done.stderr
 
 
+def test_sdfeel_shows_its_graph_before_training(tmp_path):
+    done = call(
+        "run", "sdfeel", "rounds=1", "clients=6", "cells=6", "graph=ring", "gossip=2", "--out", str(tmp_path / "run")
+    )
+    assert done.exit_code == 0
+    assert "6 edges, 6 links; ζ = 0.6, ζ^α = 0.36 (α = 2); smallest entry of P" in done.stdout
+    assert (tmp_path / "run/graph.png").stat().st_size > 5_000
+
+
 def test_compare(tmp_path):
     done = call("compare", *SMALL, "--out", str(tmp_path / "both"), "--format", "json")
     assert done.exit_code == 0
     result = json.loads(done.stdout)
-    assert [r["algorithm"] for r in result["results"]] == ["fedavg", "hierfavg"]
+    assert [r["algorithm"] for r in result["results"]] == ["fedavg", "hierfavg", "sdfeel"]
     assert (tmp_path / "both/curves.png").stat().st_size > 10_000
 
 
@@ -62,6 +71,12 @@ def test_configuration_file_and_its_overrides(tmp_path):
         (["run", "hierfavg", "clients=4000"], 2, "needs at least 8000 training samples"),
         (["run", "hierfavg", "--resume", "x"], 2, "give --resume DIR alone"),
         (["run", "--resume", "nowhere"], 4, "does not hold a run"),
+        (["run", "hierfavg", "lr=inf"], 2, "lr=inf is not allowed; allowed: a number > 0"),
+        (["run", "clients=6", "hierfavg"], 2, "the algorithm goes first"),
+        (["run", "fedavg", "algorithm=hierfavg"], 2, "the algorithm is given twice"),
+        (["run", "fedavg", "data=custom"], 2, "data=custom means an object passed in from Python"),
+        (["run", "fedavg", "--out", "/proc/nowhere/x"], 4, "choose another"),
+        (["data", "partition", "--out", "/proc/nowhere/x.png"], 4, "cannot use /proc/nowhere"),
         (["compare", "fedavgg"], 2, "did you mean 'fedavg'?"),
         (["compare", "algorithm=fedavg"], 2, "name the algorithms"),
         (["data", "get", "mnits"], 3, "did you mean 'mnist'?"),
@@ -82,7 +97,8 @@ def test_a_wrong_key_is_found_before_data_is_loaded(monkeypatch):
         raise AssertionError("data was loaded")
 
     monkeypatch.setattr("fedge.runner.setup.load", touched)
-    assert call("run", "hierfavg", "data=mnist", "model=cn").exit_code == 2
+    for wrong in (["model=cn"], ["clients=100000"], ["partition=one_class", "clients=5", "cells=2"], ["cells=90"]):
+        assert call("run", "hierfavg", "data=mnist", *wrong).exit_code == 2
 
 
 def test_data_commands(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from fedge.algorithms import ALGORITHMS
 from fedge.core.contract import Round
 from fedge.core.keys import root
+from fedge.engine import ENGINES
 from tests.helpers import by_operator, distance, small, train
 
 everyone = pytest.mark.parametrize("name", ALGORITHMS)
@@ -23,6 +24,8 @@ def double():
 def test_verbs_are_the_operator(name):
     """deal → train → merge equals W ← (W − ηG)·T_k with the stated matrices."""
     made = small(algorithm=name, dtype="float64")
+    if made.job.algorithm.operator is None:
+        pytest.skip("states no matrix; its own tests hold it against a masked reference")
     expected = by_operator(made)
     for engine in ("reference", "vectorised"):
         assert distance(train(made, engine=engine)[0], expected) < 1e-12
@@ -34,7 +37,7 @@ def test_nothing_trained_nothing_changed(name):
     made = small(algorithm=name, dtype="float64")
     algorithm = made.job.algorithm
     cell_weight = jnp.asarray(algorithm.topology.cell_weight)
-    now = Round(jnp.int32(0), root(0), cell_weight)
+    now = Round(jnp.int32(0), root(0), cell_weight, jax.tree.map(jnp.asarray, algorithm.constants))
     state = made.start
     dealt = algorithm.deal(state, now)
     assert sorted(d for cells in dealt for d in cells.ids) == list(range(algorithm.topology.cells))
@@ -44,13 +47,17 @@ def test_nothing_trained_nothing_changed(name):
 
 @everyone
 def test_inputs_are_not_changed(name):
+    """A round leaves the state it was given as it was, so it can be kept, saved or trained again."""
     made = small(algorithm=name, dtype="float64")
-    state = made.start
-    before = jax.tree.map(np.array, state)
-    for engine in ("reference", "vectorised"):
-        train(made, 1, engine)
-        machine_state, _ = jax.tree.map(np.array, state), None
-        assert all((a == b).all() for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(machine_state), strict=True))
+    for engine in ENGINES.values():
+        state = made.start
+        before = {p: np.array(w) for p, w in state.items()}
+        machine = engine(made.job)
+        once, _ = machine.round(state, 0)
+        again, _ = machine.round(state, 0)
+        assert all((np.asarray(state[p]) == before[p]).all() for p in before)
+        assert all((np.asarray(once[p]) == np.asarray(again[p])).all() for p in once)
+        assert distance(once, state) > 1e-4
 
 
 @everyone

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fedge.core import tree
-from fedge.core.contract import Algorithm, Cells
+from fedge.core.contract import Algorithm, Cells, Cloud
 from fedge.core.schedule import Schedule
 from tests.helpers import assert_mean_preserved, by_operator, distance, small, train
 
@@ -53,6 +53,7 @@ def hiersfl(knobs, topology, model, cut: str | None) -> Algorithm:
         merge=lambda w, cells, now: tree.weighted_sum(now.cell_weight, cells[0].weights),
         evaluated=lambda w, _: w,
         operator=operator,
+        exchange=Cloud(),
         shared=at_edge,
     )
 
@@ -132,7 +133,7 @@ def hist(knobs, topology, model) -> Algorithm:
 
     return Algorithm(
         name="hist", topology=topology, schedule=schedule, start=lambda w: w, deal=deal, merge=merge,
-        evaluated=lambda w, _: w, operator=lambda k, path: np.eye(topology.clients),
+        evaluated=lambda w, _: w, operator=None, exchange=Cloud(),
     )  # fmt: skip
 
 
@@ -159,3 +160,31 @@ def test_hist_with_one_cell_is_fedavg():
     made = small(**keys)
     ours = train(with_algorithm(made, hist(made.config, made.topology, made.model)))[0]
     assert distance(ours, train(small(algorithm="fedavg", **keys))[0]) < 1e-12
+
+
+@pytest.mark.parametrize("engine", ["reference", "vectorised"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_masked_coordinates_do_not_move(engine, optimizer):
+    """Whatever the optimiser would do to them: each cell moves only the output biases it owns."""
+    made = small(dtype="float64", clients=8, cells=4, optimizer=optimizer, lr=0.05, weight_decay=0.1)
+    algorithm = hist(made.config, made.topology, made.model)
+    from fedge.core.contract import Round
+    from fedge.core.keys import Purpose, fold
+    from fedge.engine import ENGINES
+
+    made = with_algorithm(made, algorithm)
+    machine = ENGINES[engine](made.job)
+    now = Round(jnp.int32(0), fold(made.job.key, Purpose.ALGORITHM, 0), jnp.asarray(algorithm.topology.cell_weight))
+    dealt = algorithm.deal(made.start, now)[0]
+    if engine == "vectorised":
+        trained, _ = machine._independent(dealt, jnp.int32(0), machine._inputs)
+        after, mask = np.asarray(trained["fc2/bias"]), np.asarray(dealt.mask["fc2/bias"])
+    else:
+        rows = [
+            machine._edge_round({p: w[d] for p, w in dealt.weights.items()}, {p: w[d] for p, w in dealt.mask.items()},
+                                d, 0, 0)[0]["fc2/bias"] for d in range(4)
+        ]  # fmt: skip
+        after, mask = np.stack(rows), np.asarray(dealt.mask["fc2/bias"])
+    assert (mask.sum(0) == 1).all()
+    assert (after[mask == 0] == 0).all()
+    assert (after[mask == 1] != np.asarray(dealt.weights["fc2/bias"])[mask == 1]).all()

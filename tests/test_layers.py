@@ -1,4 +1,4 @@
-"""Imports point one way: core ← algorithms, models, data ← engine ← runner ← view ← cli (an AST walk)."""
+"""Imports point one way: core ← algorithms, models, data, cost, theory ← engine ← runner ← view ← cli (an AST walk)."""
 
 import ast
 from pathlib import Path
@@ -12,8 +12,10 @@ ALLOWED = {
     "algorithms": {"core", "errors"},
     "models": {"core", "errors"},
     "data": {"core", "errors"},
+    "cost": {"core", "errors"},
+    "theory": {"core", "errors"},
     "engine": {"core", "errors"},
-    "runner": {"core", "errors", "algorithms", "models", "data", "engine", "_version"},
+    "runner": {"core", "errors", "algorithms", "models", "data", "cost", "engine", "_version"},
     "view": {"core", "errors", "data", "runner"},
     "cli": {"", "errors", "algorithms", "data", "runner", "view"},
 }

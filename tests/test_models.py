@@ -149,7 +149,7 @@ class TestBatchNorm:
     def test_local_sends_none_and_estimates_them_before_evaluation(self):
         model, weights, x = self.build("local")
         assert set(weights) == model.trainable
-        calibrated = model.calibrated(weights, x)
+        calibrated = model.calibrated(weights, x[None])
         evaluated, _ = model(calibrated, x, train=False, key=KEY)
         trained, after = model(weights, x, train=True, key=KEY)
         assert after == {}
@@ -172,3 +172,28 @@ def test_units_metadata_must_name_every_axis():
 def test_small_images_are_refused():
     with pytest.raises(ConfigError, match="at least 16 × 16"):
         make("cnn", (8, 8, 1), 10)
+
+
+def test_variables_that_are_not_trained_keep_their_values():
+    class Scaled(nnx.Module):
+        def __init__(self, *, rngs):
+            self.layer = nnx.Linear(3, 2, rngs=rngs)
+            self.scale = nnx.Variable(jnp.array(7.0))
+
+        def __call__(self, x):
+            return self.scale[...] * self.layer(x)
+
+    model = from_nnx(Scaled, input_shape=(3,), classes=2)
+    weights, x = model.initialise(KEY), jnp.ones((1, 3))
+    expected = 7 * (x @ weights["layer/kernel"] + weights["layer/bias"])
+    np.testing.assert_allclose(model(weights, x, train=True, key=KEY)[0], expected, rtol=1e-6)
+
+
+def test_plain_arrays_are_refused():
+    class Plain(nnx.Module):
+        def __init__(self, rngs):
+            self.offset = nnx.data(jnp.ones(2))
+            self.layer = nnx.Linear(3, 2, rngs=rngs)
+
+    with pytest.raises(ConfigError, match=r"'offset' of the model is a plain array; make it an nnx\.Param"):
+        from_nnx(Plain, input_shape=(3,), classes=2)

@@ -12,17 +12,19 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from jax.errors import JaxRuntimeError
 from rich.console import Console
 
 from fedge import __version__
 from fedge.algorithms import ALGORITHMS
 from fedge.data import load
 from fedge.data.sources import where
-from fedge.errors import ConfigError, FedgeError
+from fedge.errors import ConfigError, FedgeError, RunError
 from fedge.runner import compare as comparison
 from fedge.runner import loop
 from fedge.runner.config import Config, parse, read_toml
 from fedge.runner.loop import Result
+from fedge.runner.reproduce import PRINTED, TUNED, figures_of, reproduce
 from fedge.runner.setup import Experiment, experiment
 from fedge.view import terminal
 from fedge.view.progress import Ticker
@@ -54,9 +56,24 @@ def guarded(ticker: Ticker | None = None) -> Iterator[None]:
     except FedgeError as problem:
         print(f"fedge: {problem}", file=sys.stderr)
         raise typer.Exit(problem.exit_code) from None
+    except BrokenPipeError:  # whoever was reading has gone; there is nobody to tell
+        sys.stdout = None
+        raise typer.Exit(1) from None
+    except OSError as problem:
+        print(
+            f"fedge: cannot use {problem.filename or 'a file'}: {problem.strerror}; choose another place",
+            file=sys.stderr,
+        )
+        raise typer.Exit(RunError.exit_code) from None
+    except (MemoryError, JaxRuntimeError) as problem:
+        reason = (str(problem).splitlines() or ["out of memory"])[0]
+        print(f"fedge: the machine could not do it ({reason[:150]}); try a smaller batch or chunk", file=sys.stderr)
+        raise typer.Exit(RunError.exit_code) from None
     except KeyboardInterrupt:
-        folder = ticker.out if ticker else None
-        again = f"; continue with: fedge run --resume {folder}" if folder else ""
+        folder, verb = ticker.out if ticker else None, "run"
+        if folder is not None and (folder.parent / comparison.PLAN).exists():
+            folder, verb = folder.parent, "compare"
+        again = f"; continue with: fedge {verb} --resume {folder}" if folder else ""
         print(f"fedge: stopped{again}", file=sys.stderr)
         raise typer.Exit(130) from None
     finally:
@@ -75,16 +92,22 @@ def gather(pairs: list[str], file: Path | None, seed: int | None) -> dict[str, A
 
 
 class Narrator(Ticker):
-    """A ticker that first draws what is about to run, once."""
+    """A ticker that first draws what is about to run: the topology once, each graph between edges."""
 
     def __init__(self, console: Console | None) -> None:
         super().__init__()
         self._stage = console
+        self._drawn = False
 
     def ready(self, experiment: Experiment, out: Path) -> None:
         if self._stage is not None:
-            terminal.say(self._stage, f"{terminal.describe(experiment)}\n\n{terminal.topology_picture(experiment)}\n")
-            self._stage = None
+            if not self._drawn:
+                terminal.say(
+                    self._stage, f"{terminal.describe(experiment)}\n\n{terminal.topology_picture(experiment)}\n"
+                )
+                self._drawn = True
+            if graph := terminal.graph_picture(experiment):
+                terminal.say(self._stage, f"{graph}\n")
         super().ready(experiment, out)
 
 
@@ -93,6 +116,9 @@ def figures(results: list[Result], folder: Path) -> list[Path]:
 
     made = results[0].experiment
     drawn = {"curves": plots.curves(results), "labels": plots.label_heatmap(made), "topology": plots.topology(made)}
+    for r in results:
+        if graph := plots.edge_graph(r.experiment):
+            drawn["graph"] = graph
     return [path for name, figure in drawn.items() for path in plots.save(figure, folder / name)]
 
 
@@ -118,6 +144,8 @@ def run_command(
         else:
             keys = gather(words, config, seed)
             if algorithm and "=" not in algorithm:
+                if any(w.startswith("algorithm=") for w in words):
+                    raise ConfigError(f"the algorithm is given twice; keep {algorithm} or algorithm=…, not both")
                 keys["algorithm"] = algorithm
             result = loop.run(keys, out=out, listener=ticker)
         figures([result], result.out)
@@ -136,6 +164,7 @@ def compare_command(
     config: ConfigFile = None,
     seed: Seed = None,
     out: Out = None,
+    resume: Annotated[Path | None, typer.Option("--resume", metavar="DIR", help="finish the comparison in DIR")] = None,
     format: Output = Format.text,
 ) -> None:
     """Run several algorithms (all, unless named) on the same data, clients and initial model."""
@@ -144,7 +173,7 @@ def compare_command(
     with guarded(ticker):
         names = [w for w in words or [] if "=" not in w]
         keys = gather([w for w in words or [] if "=" in w], config, seed)
-        results = comparison.compare(names, out=out, listener=ticker, **keys)
+        results = comparison.compare(names, out=out, resume=resume, listener=ticker, **keys)
         everyone = list(results.values())
         folder = everyone[0].out.parent
         drawn = figures(everyone, folder)
@@ -154,6 +183,37 @@ def compare_command(
             console.print(terminal.result_table(everyone))
             pictures = ", ".join(p.name for p in drawn if p.suffix == ".png")
             terminal.say(console, f"\nrun folder: {folder}  ({pictures}; PDFs; one sub-folder per algorithm)")
+
+
+class Draw(StrEnum):
+    yes = "yes"
+    no = "no"
+    only = "only"
+
+
+@app.command("reproduce")
+def reproduce_command(
+    target: Annotated[str, typer.Argument(metavar="PAPER[/FIGURE]", help="for instance sdfeel/fig4b")],
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="instead of the recipe's")] = None,
+    variant: Annotated[str | None, typer.Option("--variant", help="printed or tuned; both unless given")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="default: papers/PAPER/results")] = None,
+    draw: Annotated[
+        Draw, typer.Option("--draw", help="only: from CSV files that are there, without training")
+    ] = Draw.yes,
+) -> None:
+    """Reproduce a paper's figures: CSV, PNG, PDF and a JSON summary for each."""
+    with guarded():
+        if variant not in (None, PRINTED, TUNED):
+            raise ConfigError(f"variant={variant} is not allowed; allowed: {PRINTED}, {TUNED}")
+        for name, figure, folder in figures_of(target, out):
+            if draw is not Draw.only:
+                variants = (variant,) if variant else (PRINTED, TUNED)
+                reproduce(target, name, folder, seeds, variants, lambda line: print(line, file=sys.stderr, flush=True))
+            if draw is not Draw.no:
+                from fedge.view import plots
+
+                plots.save(plots.reproduction(figure, folder / f"{name}.csv"), folder / name)
+            print(f"{name}: {folder / name}.csv and .json" + ("" if draw is Draw.no else ", .png and .pdf"))
 
 
 @app.command("keys")
@@ -189,10 +249,10 @@ def data_partition(
     with guarded():
         made = experiment(Config.of({"algorithm": next(iter(ALGORITHMS))} | gather(pairs or [], config, seed)))
         console = Console()
-        console.print(terminal.cell_table(made))
         from fedge.view import plots
 
         plots.save(plots.label_heatmap(made), out.with_suffix(""))
+        terminal.say(console, terminal.cell_lines(made))
         terminal.say(console, f"heat map: {out.with_suffix('.png')} (and .pdf)")
 
 
@@ -210,6 +270,8 @@ def options(
 
 
 def main() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal without τ gets a ? for it
     logging.basicConfig(format="fedge: %(message)s")
     logging.getLogger("fedge").setLevel(logging.INFO)
     app()

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from fedge.core.keys import root
-from fedge.core.sampling import SAMPLERS, epoch, participants
+from fedge.core.sampling import SAMPLERS, drawn_participants, epoch, participants
 
 
 @pytest.mark.parametrize(("size", "batch"), [(12, 4), (10, 4), (3, 7), (1, 2)])
@@ -33,3 +33,11 @@ def test_a_sampler_is_a_function_of_key_and_iteration(name):
 @pytest.mark.parametrize(("n", "fraction", "expected"), [(10, 1.0, 10), (10, 0.25, 3), (10, 0.01, 1), (1, 0.5, 1)])
 def test_participants(n, fraction, expected):
     assert participants(n, fraction) == expected
+
+
+def test_participants_change_from_round_to_round_and_all_come_in():
+    roster = np.array([4, 9, 11], np.int32)
+    drawn = [tuple(drawn_participants(root(0), 2, number, roster, 0.34)) for number in range(40)]
+    assert {len(d) for d in drawn} == {1}
+    assert {i for d in drawn for i in d} == {4, 9, 11}
+    assert drawn_participants(root(0), 2, 0, roster, 1.0) is roster

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.algorithms import ALGORITHMS
-from fedge.core.graph import GRAPHS, edge_graph, mixing_matrix
+from fedge.core.graph import NAMES, edge_graph, mixing_matrix
 from fedge.core.topology import Topology
 from fedge.errors import ConfigError
 from fedge.models import make
@@ -54,7 +54,8 @@ def test_operators(topology, data, steps):
 
 @given(topologies(), st.integers(1, 3), st.integers(1, 3), st.sampled_from(sorted(ALGORITHMS)))
 def test_every_algorithm_preserves_the_mean(topology, local_steps, edge_rounds, name):
-    config = Config(algorithm=name, local_steps=local_steps, edge_rounds=edge_rounds)
+    knobs = {"local_steps": local_steps, "edge_rounds": edge_rounds}
+    config = Config(algorithm=name, cells=topology.cells, clients=topology.clients, **knobs)
     model = make("mlp", (2, 2, 1), 2, hidden=4)
     assert_mean_preserved(ALGORITHMS[name].factory(config, topology, model))
 
@@ -80,13 +81,36 @@ def test_zeta_of_known_graphs(name, edges, zeta):
     assert found == pytest.approx(zeta, abs=5e-5 if zeta == 0.8257 else 1e-12)
 
 
-@pytest.mark.parametrize("name", GRAPHS)
-@pytest.mark.parametrize("edges", [1, 2, 5])
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("edges", [1, 2, 5, 6])
 def test_named_graphs_are_connected_and_simple(name, edges):
     graph = edge_graph(name, edges)
     assert graph.number_of_nodes() == edges
     assert nx.is_connected(graph)
     assert nx.number_of_selfloops(graph) == 0
+
+
+def test_links_written_out():
+    assert sorted(edge_graph("0-1 1-2,2-0", 3).edges) == [(0, 1), (0, 2), (1, 2)]
+    for text, match in [
+        ("0-1 1-0", "given twice"), ("0-0", "itself"), ("0-x1", "not a link"), ("0-1", "must link 0 to 2"),
+        ("0-1 2-3", r"components \[\[0, 1\], \[2, 3\]\]"), ("rng", "did you mean 'ring'"),
+    ]:  # fmt: skip
+        with pytest.raises(ConfigError, match=match):
+            edge_graph(text, 4 if "2-3" in text else 3)
+
+
+def test_erdos_renyi_follows_its_seed_and_is_connected_or_refused():
+    one, same, other = (edge_graph("erdos_renyi", 8, 0.4, s) for s in (1, 1, 2))
+    assert set(one.edges) == set(same.edges) != set(other.edges)
+    with pytest.raises(ConfigError, match="raise density"):
+        edge_graph("erdos_renyi", 30, 0.01, 0)
+
+
+def test_negative_entries_where_the_spectrum_asks_for_them():
+    """The star's best constant step overshoots at the hub."""
+    mixing, _ = mixing_matrix(edge_graph("star", 8), np.full(8, 1 / 8))
+    assert mixing.min() < 0
 
 
 def test_a_disconnected_graph_is_refused_with_its_components():
@@ -107,4 +131,3 @@ def test_weights_of_the_papers():
     np.testing.assert_allclose(topology.uniform().weight, [0.25] * 4)
     np.testing.assert_allclose(topology.uniform_cells().weight, [1 / 6, 1 / 6, 1 / 6, 1 / 2])
     assert topology.one_cell().cells == 1
-    assert topology.tree().number_of_edges() == 6

@@ -102,6 +102,12 @@ def test_edge_assignments():
         return [np.count_nonzero(counts[dealt.cell == d].sum(0)) for d in range(5)]
 
     assert classes("edge_iid") == [10] * 5
+    small = deal("one_class", clients=50, cells=10, how="edge_iid")  # 5 of each class for 10 cells: chance decides
+    parity = small.label_counts(BALANCED, 10)[:, ::2].sum(1) > 0
+    assert len({int(parity[small.cell == d].sum()) for d in range(10)}) > 1 or parity[small.cell == 0].sum() not in (
+        0,
+        5,
+    )
     assert classes("edge_niid") == [2] * 5
 
 

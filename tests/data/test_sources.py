@@ -1,6 +1,8 @@
 import gzip
+import hashlib
 import os
 import shutil
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -125,16 +127,38 @@ def test_idx_without_gzip(tmp_path):
     np.testing.assert_array_equal(read_idx(plain), read_idx(BUILTIN / f"{IDX['y_test']}.gz"))
 
 
-def test_cifar_binary_records(tmp_path):
-    """Record = label, then red, green and blue planes of 32 × 32."""
+@pytest.mark.parametrize("form", ["files", "folder", "archive"])
+def test_cifar_in_its_canonical_forms(tmp_path, monkeypatch, form):
+    """Record = label, then red, green and blue planes of 32 × 32; loose files, their folder, or the archive."""
     rng = np.random.default_rng(0)
-    images, labels = rng.integers(0, 256, (3, 32, 32, 3), np.uint8), np.array([7, 0, 3], np.uint8)
-    records = np.concatenate([labels[:, None], images.transpose(0, 3, 1, 2).reshape(3, -1)], axis=1)
-    path = tmp_path / "batch.bin"
-    records.tofile(path)
-    arrays = fetch._labelled([path, path], [path])
-    np.testing.assert_array_equal(arrays["x_test"], images)
-    np.testing.assert_array_equal(arrays["y_train"], [7, 0, 3, 7, 0, 3])
+    images, labels = rng.integers(0, 256, (6, 3, 32, 32, 3), np.uint8), rng.integers(0, 10, (6, 3)).astype(np.uint8)
+    home = tmp_path / "given/cifar10"
+    bins = home if form == "files" else home / "cifar-10-batches-bin"
+    bins.mkdir(parents=True)
+    for n, name in enumerate([*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]):
+        planes = images[n].transpose(0, 3, 1, 2).reshape(3, -1)
+        np.concatenate([labels[n][:, None], planes], axis=1).tofile(bins / name)
+    if form == "archive":
+        with tarfile.open(home / "cifar-10-binary.tar.gz", "w:gz") as archive:
+            archive.add(bins, "cifar-10-batches-bin")
+        shutil.rmtree(bins)
+    expected = {"x_train": images[:5].reshape(-1, 32, 32, 3), "y_train": labels[:5].reshape(-1),
+                "x_test": images[5], "y_test": labels[5]}  # fmt: skip
+    digests = {k: hashlib.sha256(v.tobytes()).hexdigest() for k, v in expected.items()}
+    monkeypatch.setitem(DATASETS, "cifar10", replace(DATASETS["cifar10"], digest=digests))
+    monkeypatch.setenv("FEDGE_DATA", str(tmp_path / "given"))
+    data = load("cifar10")
+    np.testing.assert_array_equal(data.x_train, expected["x_train"])
+    np.testing.assert_array_equal(data.y_test, expected["y_test"])
+
+
+def test_a_truncated_cifar_file_is_named(tmp_path, monkeypatch):
+    home = tmp_path / "cifar10"
+    home.mkdir()
+    (home / "data_batch_1.bin").write_bytes(b"short")
+    monkeypatch.setenv("FEDGE_DATA", str(tmp_path))
+    with pytest.raises(DataError, match=r"data_batch_1.bin is missing or damaged"):
+        load("cifar10")
 
 
 def test_registry_clients_that_fail_give_one_sentence(monkeypatch):

@@ -1,3 +1,4 @@
+import networkx as nx
 import pytest
 
 from fedge.errors import ConfigError
@@ -29,6 +30,9 @@ def test_unknown_value_names_the_allowed():
     [
         ({"cells": 61}, "cells=61 is more than clients=60"),
         ({"gossip": 2}, "gossip=2 has no meaning for hierfavg"),
+        ({"algorithm": "sdfeel", "graph": "rng"}, "unknown graph 'rng'.*did you mean 'ring'"),
+        ({"algorithm": "sdfeel", "graph": "0-1 2-3"}, r"falls into the components \[\[0, 1\], \[2, 3\]\]"),
+        ({"algorithm": "sdfeel", "density": 0.2}, r"density=0\.2 is only for graph=erdos_renyi"),
         ({"cut": "pool1"}, "cut=pool1 has no meaning for hierfavg"),
         ({"class_split": "random_class"}, "class_split=random_class is only for partition=one_class"),
         ({"concentration": 1}, r"concentration=1\.0 is only for partition=dirichlet"),
@@ -44,7 +48,7 @@ def test_impossible_combinations(keys, match):
 
 
 def test_missing_algorithm():
-    with pytest.raises(ConfigError, match="algorithm is missing; give one of: fedavg, hierfavg"):
+    with pytest.raises(ConfigError, match="algorithm is missing; give one of: fedavg, hierfavg, sdfeel"):
         Config.of({})
 
 
@@ -76,3 +80,18 @@ def test_every_key_says_what_it_takes_and_means():
     for key, field in Config.model_fields.items():
         assert allowed(key)
         assert field.description
+
+
+def test_an_algorithms_own_defaults_and_a_graph_from_a_file(tmp_path):
+    config = Config.of({"algorithm": "sdfeel"})
+    assert (config.gossip, config.graph, config.mixing, config.rounds) == (1, "bipartite", "optimal", 30)
+    assert Config.of(BASE).gossip is None
+    file = tmp_path / "graph.txt"
+    file.write_text("# a square\n0 1\n1 2\n2,3\n3 0\n")
+    assert Config.of({"algorithm": "sdfeel", "graph": str(file)}).graph == "0-1 1-2 2-3 3-0"
+    assert Config.of({"algorithm": "sdfeel", "graph": nx.path_graph(4)}).graph == "0-1 1-2 2-3"
+
+
+def test_rounds_are_open_where_a_budget_decides():
+    assert Config.of(BASE | {"budget_seconds": 10}).rounds is None
+    assert Config.of(BASE | {"budget_seconds": 10, "rounds": 3}).rounds == 3

@@ -7,7 +7,9 @@ import time
 
 import jax
 import numpy as np
+import optax
 import pytest
+from flax import nnx
 from safetensors.numpy import load_file
 
 import fedge
@@ -32,12 +34,18 @@ def test_a_run_leaves_a_complete_record(tmp_path):
     folder = tmp_path / "one"
     assert {f.name for f in folder.iterdir()} == {
         "config.json", "run.json", "metrics.jsonl", "checkpoint.safetensors", "weights.safetensors", "result.json",
+        "ledger.json",
     }  # fmt: skip
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert rows == result.history == json.loads((folder / "result.json").read_text())["history"]
     assert [r["round"] for r in rows] == [1, 2, 3, 4, 5, 6]
     assert [r["iteration"] for r in rows] == [20, 40, 60, 80, 100, 120]
-    assert set(rows[0]) == {"round", "iteration", "accuracy", "loss", "train_loss"}
+    assert set(rows[0]) == {
+        "round", "iteration", "accuracy", "loss", "train_loss", "bytes", "simulated_seconds",
+    }  # fmt: skip
+    assert (
+        json.loads((folder / "ledger.json").read_text())["edge_to_cloud"]["total"] == rows[-1]["bytes"]["edge_to_cloud"]
+    )
     assert json.loads((folder / "config.json").read_text()) == result.config.model_dump()
     environment = json.loads((folder / "run.json").read_text())
     assert environment["seed"] == 0
@@ -147,12 +155,63 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path):
     assert (tmp_path / "one/weights.safetensors").read_bytes() == before
 
 
+def test_a_strangers_checkpoint_is_not_continued(tmp_path):
+    start(tmp_path)
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two/checkpoint.safetensors").write_bytes((tmp_path / "one/checkpoint.safetensors").read_bytes())
+    with pytest.raises(RunError, match="is not empty; choose another --out"):
+        start(tmp_path, "two")
+
+
+def test_a_finished_run_keeps_its_record(tmp_path):
+    start(tmp_path)
+    before = (tmp_path / "one/result.json").read_bytes()
+    again = fedge.run(resume=tmp_path / "one", dataset=toy())
+    assert (tmp_path / "one/result.json").read_bytes() == before
+    assert again.client_steps_per_second > 0
+    (tmp_path / "one/metrics.jsonl").unlink()
+    with pytest.raises(RunError, match=r"metrics.jsonl lacks rounds"):
+        fedge.run(resume=tmp_path / "one", dataset=toy())
+
+
+def test_the_resolved_configuration_names_the_layout(tmp_path):
+    config = start(tmp_path, rounds=1).config
+    assert (config.devices, config.chunk) == (2, 1)
+
+
+def test_divergence_is_said_and_stays_valid_json(tmp_path, caplog):
+    result = start(tmp_path, lr=1e30, rounds=2)
+    assert result.final["loss"] is None
+    assert "training has diverged" in caplog.text
+    assert "NaN" not in (tmp_path / "one/result.json").read_text()
+
+
+def test_an_optimiser_of_ones_own_is_needed_again(tmp_path):
+    result = fedge.run(KEYS, out=tmp_path / "adam", dataset=toy(), optimiser=optax.adam)
+    assert result.config.optimizer == "custom"
+    with pytest.raises(ConfigError, match="optimizer=custom means an object passed in from Python"):
+        fedge.run(resume=tmp_path / "adam", dataset=toy())
+    other = toy()
+    other.y_train[:] = 0
+    with pytest.raises(RunError, match=r"not the one .* was begun with"):
+        fedge.run(resume=tmp_path / "adam", dataset=other, optimiser=optax.adam)
+
+
+@pytest.mark.parametrize(("shape", "model", "match"), [((7,), "cnn", "needs images"), ((5, 5, 1), "short", "classes")])
+def test_models_that_do_not_fit_the_data(tmp_path, shape, model, match):
+    if model == "short":
+        model = fedge.from_nnx(lambda rngs: nnx.Linear(1, 2, rngs=rngs), input_shape=shape, classes=4)
+    with pytest.raises(ConfigError, match=match):
+        fedge.run(KEYS, out=tmp_path / "x", dataset=toy(shape), model=model)
+    assert not (tmp_path / "x").exists()
+
+
 def test_resume_refuses_what_it_cannot_continue(tmp_path):
     start(tmp_path)
     folder = tmp_path / "one"
     with pytest.raises(ConfigError, match="give resume alone"):
         fedge.run(KEYS, resume=folder)
-    with pytest.raises(ConfigError, match="pass them again"):
+    with pytest.raises(ConfigError, match="data=custom means an object passed in"):
         fedge.run(resume=folder)
     with pytest.raises(RunError, match="does not hold a run"):
         fedge.run(resume=tmp_path / "nothing")
@@ -168,12 +227,63 @@ def test_resume_refuses_what_it_cannot_continue(tmp_path):
 
 def test_compare_shares_everything_but_the_algorithm(tmp_path):
     results = fedge.compare(out=tmp_path / "both", dataset=toy(), **{k: v for k, v in KEYS.items() if k != "algorithm"})
-    assert list(results) == ["fedavg", "hierfavg"]
-    one, two = (r.experiment for r in results.values())
+    assert list(results) == ["fedavg", "hierfavg", "sdfeel"]
+    one, two, _ = (r.experiment for r in results.values())
     assert all((a == b).all() for a, b in zip(one.partition.samples, two.partition.samples, strict=True))
     assert all((np.asarray(one.start[p]) == np.asarray(two.start[p])).all() for p in one.start)
     assert (tmp_path / "both/fedavg/result.json").exists()
-    with pytest.raises(ConfigError, match="not empty"):
+    with pytest.raises(RunError, match="not empty"):
         fedge.compare(out=tmp_path / "both", dataset=toy())
     with pytest.raises(ConfigError, match="unknown algorithm 'x'"):
         fedge.compare(["x"])
+
+
+def test_a_stopped_comparison_can_be_finished(tmp_path):
+    keys = {k: v for k, v in KEYS.items() if k != "algorithm"}
+    whole = fedge.compare(["fedavg", "hierfavg"], out=tmp_path / "whole", dataset=toy(), **keys)
+
+    class Stop(fedge.runner.loop.Listener):
+        def round(self, row, config):
+            if config.algorithm == "hierfavg" and row["round"] == 3:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fedge.compare(["fedavg", "hierfavg"], out=tmp_path / "cut", dataset=toy(), listener=Stop(), **keys)
+    resumed = fedge.compare(resume=tmp_path / "cut", dataset=toy())
+    assert {n: r.history for n, r in resumed.items()} == {n: r.history for n, r in whole.items()}
+
+
+def test_sdfeel_records_its_edges(tmp_path):
+    """Edge models' accuracy and their disagreement, which is what is computed here from the checkpoint."""
+    result = start(tmp_path, algorithm="sdfeel", cells=3, graph="path")
+    row = result.final
+    assert {"edge_accuracy", "consensus"} <= set(row)
+    edges = load_file(tmp_path / "one/checkpoint.safetensors")
+    m = result.experiment.topology.cell_weight
+    apart = 0.0
+    for w in edges.values():
+        u = np.tensordot(m, w.astype(float), 1)
+        apart += sum(m[d] * ((w[d] - u) ** 2).sum() for d in range(3))
+    assert row["consensus"] == pytest.approx(apart, rel=1e-6)
+    assert "edge_to_cloud" not in row["bytes"]
+    complete = start(tmp_path, "two", algorithm="sdfeel", cells=3, graph="complete", mixing="mean")
+    assert complete.final["consensus"] < 1e-9
+    assert complete.final["edge_accuracy"] == pytest.approx(complete.final["accuracy"])
+
+
+def test_a_budget_stops_a_run_and_survives_a_resume(tmp_path):
+    limit = start(tmp_path).history[2]["simulated_seconds"]
+    keys = {k: v for k, v in KEYS.items() if k != "rounds"}
+    result = fedge.run(keys, out=tmp_path / "short", dataset=toy(), budget_seconds=limit)
+    assert result.final["round"] == result.config.rounds == 3
+    assert fedge.run(resume=tmp_path / "short", dataset=toy()).history == result.history
+
+
+def test_global_loss_is_the_mean_over_all_training_samples(tmp_path):
+    result = start(tmp_path, train_eval=True)
+    data = toy()
+    model = make("mlp", data.shape, data.classes)
+    logits, _ = model(result.weights, (data.x_train / 255 - 0.5) / 0.5, train=False, key=jax.random.key(0))
+    logits = np.asarray(logits, np.float64)
+    losses = np.log(np.exp(logits).sum(1)) - logits[np.arange(90), data.y_train]
+    assert result.final["global_loss"] == pytest.approx(losses.mean(), rel=1e-4)

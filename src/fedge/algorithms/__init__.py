@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fedge.algorithms.fedavg import fedavg
 from fedge.algorithms.hierfavg import hierfavg
+from fedge.algorithms.sdfeel import sdfeel
 from fedge.core.contract import Factory
 
 
 class Entry(NamedTuple):
     factory: Factory
     title: str
-    keys: frozenset[str] = frozenset()  # configuration keys that only this algorithm reads
+    keys: dict[str, Any] = {}  # configuration keys that only some algorithms read, with this one's defaults  # noqa: RUF012
 
 
 ALGORITHMS: dict[str, Entry] = {
     "fedavg": Entry(fedavg, "FedAvg: clients average in the cloud"),
     "hierfavg": Entry(hierfavg, "HierFAVG: clients average at their edge, edges in the cloud"),
+    "sdfeel": Entry(
+        sdfeel,
+        "SD-FEEL: clients average at their edge, edges gossip with their neighbours; no cloud",
+        {"gossip": 1, "graph": "bipartite", "density": 0.4, "mixing": "optimal"},
+    ),
 }

@@ -10,7 +10,7 @@ algorithms it is compared with. The paper draws a fraction C of the clients each
 from __future__ import annotations
 
 from fedge.core import tree
-from fedge.core.contract import Algorithm, Cells, Knobs, Round, Unitary
+from fedge.core.contract import Algorithm, Cells, Direct, Knobs, Round, Unitary
 from fedge.core.schedule import Schedule
 from fedge.core.topology import Matrix, Topology
 from fedge.core.tree import Weights
@@ -39,4 +39,5 @@ def fedavg(knobs: Knobs, topology: Topology, model: Unitary) -> Algorithm:
         merge=merge,
         evaluated=lambda w, _: w,
         operator=operator,
+        exchange=Direct(),
     )

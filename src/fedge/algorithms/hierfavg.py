@@ -12,7 +12,7 @@ Symbols: κ1 = τ1 = local_steps, κ2 = τ2 = edge_rounds.
 from __future__ import annotations
 
 from fedge.core import tree
-from fedge.core.contract import Algorithm, Cells, Knobs, Round, Unitary
+from fedge.core.contract import Algorithm, Cells, Cloud, Knobs, Round, Unitary
 from fedge.core.schedule import Schedule
 from fedge.core.topology import Matrix, Topology
 from fedge.core.tree import Weights
@@ -42,4 +42,5 @@ def hierfavg(knobs: Knobs, topology: Topology, model: Unitary) -> Algorithm:
         merge=merge,
         evaluated=lambda w, _: w,
         operator=operator,
+        exchange=Cloud(),
     )

@@ -95,8 +95,13 @@ class Task:
 
 
 def normalise(x: Array, scale: Scale, dtype: jnp.dtype) -> Array:
-    """Bytes become numbers in [0, 1]; then the channels' mean is taken off and their deviation divided out."""
+    """Bytes become numbers in [0, 1]; then the channels' mean is taken off and their deviation divided out.
+
+    Other integers (token ids, say) are left as they are.
+    """
     mean, deviation = (jnp.asarray(s, dtype) for s in scale)
-    if jnp.issubdtype(x.dtype, jnp.integer):
+    if jnp.issubdtype(x.dtype, jnp.integer) and x.dtype != jnp.uint8:
+        return x
+    if x.dtype == jnp.uint8:
         return x.astype(dtype) * (1 / (255 * deviation)) - mean / deviation
     return (x.astype(dtype) - mean) / deviation

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+import networkx as nx
 from jax import Array
 
 from fedge.core.schedule import Schedule
@@ -43,6 +44,24 @@ class Round(NamedTuple):
     number: Array  # from 0
     key: Array  # for the algorithm's own draws of this round
     cell_weight: Array  # m̃, one number per cell
+    constants: Any = None  # the algorithm's own arrays, handed back to it
+
+
+class Direct(NamedTuple):
+    """Clients talk to the cloud, and there are no edges."""
+
+
+class Cloud(NamedTuple):
+    """Edges talk to their clients and to the cloud."""
+
+
+class Gossip(NamedTuple):
+    """Edges talk to their clients and, `steps` times per global round, to their neighbours in `graph`."""
+
+    graph: nx.Graph
+    mixing: Matrix  # P; column convention
+    zeta: float
+    steps: int  # α
 
 
 @dataclass(frozen=True)
@@ -56,8 +75,11 @@ class Algorithm:
     deal: Callable[[State, Round], tuple[Cells, ...]]
     merge: Callable[[State, tuple[Cells, ...], Round], State]
     evaluated: Callable[[State, Array], Weights]  # (state, m̃) → u, the model that is tested
-    operator: Callable[[int, str], Matrix]  # (k, path) → T_k, the mathematics the verbs must agree with
+    operator: Callable[[int, str], Matrix] | None  # (k, path) → T_k; None where no one matrix serves a path (HIST)
+    exchange: Direct | Cloud | Gossip  # who talks to whom: what costs and pictures are made from
     shared: Callable[[str], bool] | None = None  # paths the cell holds once and steps with its mean gradient
+    constants: Any = None  # arrays that may differ between runs of one shape: passed in, not compiled in
+    edges: Callable[[State], Weights] | None = None  # state → one model per edge, where edges keep their own
 
 
 class Knobs(Protocol):
@@ -67,6 +89,18 @@ class Knobs(Protocol):
     def local_steps(self) -> int: ...
     @property
     def edge_rounds(self) -> int: ...
+    @property
+    def gossip(self) -> int | None: ...
+    @property
+    def graph(self) -> str | None: ...
+    @property
+    def density(self) -> float | None: ...
+    @property
+    def mixing(self) -> str | None: ...
+    @property
+    def cut(self) -> str | None: ...
+    @property
+    def seed(self) -> int: ...
 
 
 class Unitary(Protocol):
@@ -75,7 +109,10 @@ class Unitary(Protocol):
     @property
     def axes(self) -> dict[str, tuple[str | None, ...]]: ...
     @property
+    def template(self) -> dict[str, Any]: ...  # path → something with a shape
+    @property
     def stages(self) -> tuple[str, ...]: ...
+    def stage_of(self, path: str) -> str: ...
 
 
 class Factory(Protocol):

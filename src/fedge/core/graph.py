@@ -1,10 +1,11 @@
-"""The graph between edge servers, its mixing matrix P and the spectral gap ζ (SPEC §1, errata S3 and S13)."""
+"""The graph between edge servers, its mixing matrix P and its contraction factor ζ."""
 
 from __future__ import annotations
 
 import networkx as nx
 import numpy as np
 
+from fedge.core.keys import Purpose, host_rng
 from fedge.core.topology import Matrix
 from fedge.errors import ConfigError, unknown
 
@@ -13,24 +14,77 @@ def _bipartite(n: int) -> nx.Graph:
     return nx.complete_bipartite_graph(n // 2, n - n // 2)
 
 
+def _grid(n: int) -> nx.Graph:
+    """The most square grid with n nodes."""
+    rows = max(r for r in range(1, int(n**0.5) + 1) if n % r == 0)
+    return nx.convert_node_labels_to_integers(nx.grid_2d_graph(rows, n // rows), ordering="sorted")
+
+
 GRAPHS = {
     "ring": nx.cycle_graph,
     "complete": nx.complete_graph,
     "bipartite": _bipartite,
     "star": lambda n: nx.star_graph(n - 1),
     "path": nx.path_graph,
+    "grid": _grid,
 }
+NAMES = (*GRAPHS, "erdos_renyi")
+TRIES = 1000
 
 
-def edge_graph(name: str, edges: int) -> nx.Graph:
-    """A named graph over `edges` edge servers. `bipartite` is K_{n,n} for an even count: ζ = 1/3."""
-    if name not in GRAPHS:
-        raise ConfigError(unknown("graph", name, GRAPHS))
-    if edges == 1:
-        return nx.empty_graph(1)
-    graph: nx.Graph = GRAPHS[name](edges)
-    graph.remove_edges_from(list(nx.selfloop_edges(graph)))
+def edge_graph(name: str, edges: int, density: float = 0.4, seed: int = 0) -> nx.Graph:
+    """A graph over `edges` edge servers: a name, or its links written out as "0-1 1-2 2-0".
+
+    `bipartite` is K_{n,n} for an even count (ζ = 1/3). `erdos_renyi` links each pair with probability `density`, drawn
+    from the seed until the graph is connected.
+    """
+    if any(c.isdigit() for c in name):
+        graph = parse_links(name)
+    elif name == "erdos_renyi":
+        graph = _erdos_renyi(edges, density, seed)
+    elif name in GRAPHS:
+        graph = nx.empty_graph(1) if edges == 1 else GRAPHS[name](edges)
+        graph.remove_edges_from(list(nx.selfloop_edges(graph)))
+    else:
+        raise ConfigError(unknown("graph", name, NAMES) + "; or a file with one link such as '0 1' per line")
+    if sorted(graph) != list(range(edges)):
+        raise ConfigError(f"the edge graph links {sorted(graph)}, but with cells={edges} it must link 0 to {edges - 1}")
+    return require_connected(graph)
+
+
+def require_connected(graph: nx.Graph) -> nx.Graph:
+    pieces = [sorted(c) for c in nx.connected_components(graph)]
+    if len(pieces) > 1:
+        raise ConfigError(f"the edge graph must be connected, but it falls into the components {pieces}")
     return graph
+
+
+def _erdos_renyi(edges: int, density: float, seed: int) -> nx.Graph:
+    rng = host_rng(seed, Purpose.GRAPH)
+    for _ in range(TRIES):
+        linked = np.triu(rng.random((edges, edges)) < density, 1)
+        graph = nx.from_numpy_array(linked)
+        if nx.is_connected(graph):
+            return nx.Graph(graph.edges) if edges > 1 else nx.empty_graph(1)
+    raise ConfigError(f"no connected graph in {TRIES} draws with density={density} and {edges} cells; raise density")
+
+
+def parse_links(text: str) -> nx.Graph:
+    """From "0-1 1-2"; self-links and repeated ones are no information and are refused."""
+    graph = nx.Graph()
+    for link in text.replace(",", " ").split():
+        ends = link.split("-")
+        if len(ends) != 2 or not all(e.isdigit() for e in ends):
+            raise ConfigError(f"'{link}' is not a link between two edge servers; write links as 0-1 1-2")
+        a, b = (int(e) for e in ends)
+        if a == b or graph.has_edge(a, b):
+            raise ConfigError(f"the link {link} is given twice or joins a server to itself; leave it out")
+        graph.add_edge(a, b)
+    return graph
+
+
+def write_links(graph: nx.Graph) -> str:
+    return " ".join(f"{a}-{b}" for a, b in sorted(tuple(sorted(link)) for link in graph.edges))
 
 
 def mixing_matrix(graph: nx.Graph, cell_weight: Matrix) -> tuple[Matrix, float]:
@@ -40,10 +94,7 @@ def mixing_matrix(graph: nx.Graph, cell_weight: Matrix) -> tuple[Matrix, float]:
     and ζ = (λ_1−λ_{D−1})/(λ_1+λ_{D−1}) from the eigenvalues of L·Ω⁻¹, which Ω^{-1/2}·L·Ω^{-1/2} shares. For equal cells
     this is the paper's I − εL. Entries may be negative.
     """
-    pieces = [sorted(c) for c in nx.connected_components(graph)]
-    if len(pieces) > 1:
-        raise ConfigError(f"the edge graph must be connected, but it falls into the components {pieces}")
-    count = graph.number_of_nodes()
+    count = require_connected(graph).number_of_nodes()
     if count != len(cell_weight):
         raise ConfigError(f"the edge graph has {count} nodes but there are {len(cell_weight)} cells")
     if count == 1:

@@ -25,6 +25,7 @@ class Purpose(IntEnum):
     PARTICIPATION = 6
     ALGORITHM = 7
     GRAPH = 8
+    DELAY = 9
 
 
 def root(seed: int) -> Array:

@@ -7,9 +7,11 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from numpy.typing import NDArray
 
-from fedge.core.keys import fold, permute
+from fedge.core.keys import Purpose, fold, permute
 
 Sampler = Callable[[Array, Array, int, int, Array], Array]
 """(client key, first iteration, steps, batch, client size) → positions [steps, batch] in the client's own data."""
@@ -41,3 +43,14 @@ SAMPLERS: dict[str, Sampler] = {"epoch": epoch, "iid": iid}
 def participants(n: int, fraction: float) -> int:
     """How many of a cell's `n` clients take part in an edge round: at least one, halves rounded up."""
     return max(1, math.floor(n * fraction + 0.5))
+
+
+def drawn_participants(
+    key: Array, cell: int, number: int, roster: NDArray[np.int32], fraction: float
+) -> NDArray[np.int32]:
+    """The clients of a cell that take part in edge round `number`, on the host."""
+    if fraction == 1:
+        return roster
+    ranks = jnp.arange(participants(len(roster), fraction))
+    drawn = permute(fold(key, Purpose.PARTICIPATION, cell), jnp.asarray(number), ranks, jnp.asarray(len(roster)))
+    return roster[np.asarray(drawn)]

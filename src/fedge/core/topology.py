@@ -14,7 +14,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-import networkx as nx
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -100,11 +99,3 @@ class Topology:
     def gossip_operator(self, mixing: Matrix, steps: int) -> Matrix:
         """H2."""
         return self.cell_average @ np.linalg.matrix_power(mixing, steps) @ self.broadcast
-
-    def tree(self) -> nx.DiGraph:
-        """cloud → edge → client, for drawing; nodes are ('cloud',), ('edge', d) and ('client', i)."""
-        graph = nx.DiGraph()
-        for d, clients in enumerate(self.roster):
-            graph.add_edge(("cloud",), ("edge", d))
-            graph.add_edges_from((("edge", d), ("client", int(i))) for i in clients)
-        return graph

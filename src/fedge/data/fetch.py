@@ -15,12 +15,12 @@ import numpy as np
 import pooch
 from numpy.typing import NDArray
 
-from fedge.data.sources import IDX, Arrays, Source, read_idx_folder, verify
+from fedge.data.sources import CIFAR_ARCHIVE, IDX, Arrays, Source, read_cifar_folder, read_idx_folder, verify
 from fedge.errors import DataError
 
 MNIST_URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 FASHION_URL = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
-CIFAR_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
+CIFAR_URL = f"https://www.cs.toronto.edu/~kriz/{CIFAR_ARCHIVE}"
 CIFAR_HASH = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
 IDX_HASHES = {
     "mnist": (
@@ -77,20 +77,8 @@ def _canonical_idx(base: str, name: str) -> Step:
 
 
 def _canonical_cifar(folder: Path) -> Arrays:
-    with tarfile.open(_download(CIFAR_URL, CIFAR_HASH, folder)) as archive:
-        archive.extractall(folder, filter="data")
-    bins = folder / "cifar-10-batches-bin"
-    return _labelled([bins / f"data_batch_{i}.bin" for i in range(1, 6)], [bins / "test_batch.bin"])
-
-
-def _labelled(train: list[Path], test: list[Path]) -> Arrays:
-    """CIFAR's binary form: each record is a label byte and 3072 bytes of red, green and blue planes."""
-    arrays: Arrays = {}
-    for part, paths in (("train", train), ("test", test)):
-        rows = np.concatenate([np.fromfile(p, np.uint8).reshape(-1, 3073) for p in paths])
-        arrays[f"x_{part}"] = np.ascontiguousarray(rows[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
-        arrays[f"y_{part}"] = np.ascontiguousarray(rows[:, 0])
-    return arrays
+    _download(CIFAR_URL, CIFAR_HASH, folder)
+    return read_cifar_folder(folder)
 
 
 def _call(*command: str, cwd: Path) -> None:

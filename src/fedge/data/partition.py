@@ -1,4 +1,4 @@
-"""Who gets which samples, and which client belongs to which cell (SPEC §3).
+"""Who gets which samples, and which client belongs to which cell.
 
 Everything here is drawn once, on the host, from the seed; sizes that do not divide evenly give clients of different
 sizes, never lost samples.
@@ -80,11 +80,6 @@ def one_class(r: Request) -> list[Indices]:
         cut = np.array_split(np.argsort(r.labels, kind="stable"), r.clients)
         return [cut[s] for s in r.rng.permutation(r.clients)]
     if r.class_split == "balanced":
-        if r.clients < r.classes:
-            raise ConfigError(
-                f"partition=one_class with class_split=balanced needs a client for each of the {r.classes} classes, "
-                f"but clients={r.clients}; use more clients or class_split=random_class"
-            )
         owner = np.arange(r.clients) % r.classes
     else:
         owner = r.rng.integers(r.classes, size=r.clients)
@@ -141,13 +136,31 @@ def assign(how: str, counts: NDArray[np.int64], cells: int, rng: Rng) -> NDArray
     order = rng.permutation(clients)
     if how != "random":
         order = order[np.argsort(counts[order].argmax(1), kind="stable")]
-    block = np.sort(np.arange(clients) % cells) if how != "edge_iid" else np.arange(clients) % cells
     cell = np.empty(clients, np.int32)
-    cell[order] = block
+    if how == "edge_iid":  # deal row by row, each row in a random order, or cells would take labels by turns
+        rows = -(-clients // cells)
+        cell[order] = np.concatenate([rng.permutation(cells) for _ in range(rows)])[:clients]
+    else:
+        cell[order] = consecutive(clients, cells)
     return cell
 
 
 ASSIGNMENTS = ("random", "edge_iid", "edge_niid")
+
+
+def check_counts(partition: str, class_split: str, clients: int, samples: int, classes: int) -> None:
+    """Refuse numbers that cannot work, before any data is there."""
+    needed = clients * (SHARDS_PER_CLIENT if partition in ("shards", "cell_iid") else 1)
+    if needed > samples:
+        raise ConfigError(
+            f"clients={clients} with partition={partition} needs at least {needed} training samples, "
+            f"but there are {samples}; use fewer clients or a larger data set"
+        )
+    if partition == "one_class" and class_split == "balanced" and clients < classes:
+        raise ConfigError(
+            f"partition=one_class with class_split=balanced needs a client for each of the {classes} classes, "
+            f"but clients={clients}; use more clients or class_split=random_class"
+        )
 
 
 def distribute(
@@ -155,12 +168,7 @@ def distribute(
     how: str = "random", class_split: str = "balanced", concentration: float = 0.5,
 ) -> Partition:  # fmt: skip
     """Partition the samples over clients and the clients over cells."""
-    needed = clients * (SHARDS_PER_CLIENT if partition in ("shards", "cell_iid") else 1)
-    if needed > len(labels):
-        raise ConfigError(
-            f"clients={clients} with partition={partition} needs at least {needed} training samples, "
-            f"but there are {len(labels)}; use fewer clients or a larger data set"
-        )
+    check_counts(partition, class_split, clients, len(labels), classes)
     rng = host_rng(seed, Purpose.PARTITION)
     samples = PARTITIONS[partition](Request(labels, classes, clients, cells, class_split, concentration, rng))
     if min(len(s) for s in samples) == 0:

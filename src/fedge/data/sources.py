@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import logging
 import os
 import struct
+import tarfile
+import tempfile
 import zlib
 from dataclasses import dataclass
 from importlib import resources
@@ -34,6 +37,10 @@ IDX = {
     "x_test": "t10k-images-idx3-ubyte",
     "y_test": "t10k-labels-idx1-ubyte",
 }
+
+
+CIFAR_ARCHIVE, CIFAR_FOLDER = "cifar-10-binary.tar.gz", "cifar-10-batches-bin"
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -126,21 +133,29 @@ def local(source: Source) -> Arrays | None:
         return verify(source, read_idx_folder(Path(str(resources.files("fedge.data") / "builtin"))), "the package")
     for place in _places(source):
         if _present(source, place):
-            path = place / f"{source.name}.safetensors"
-            arrays = read_arrays(path) if path.exists() else read_idx_folder(place)
-            return verify(source, arrays, str(path if path.exists() else place))
+            return verify(source, _read(source, place), str(place))
     return None
+
+
+def _read(source: Source, place: Path) -> Arrays:
+    stored = place / f"{source.name}.safetensors"
+    if stored.exists():
+        return read_arrays(stored)
+    return read_idx_folder(place) if source.name != "cifar10" else read_cifar_folder(place)
 
 
 def _places(source: Source) -> list[Path]:
     given = os.environ.get("FEDGE_DATA")
+    if given and not Path(given).is_dir():
+        log.warning("FEDGE_DATA=%s is not a folder; it is ignored", given)
     return ([Path(given) / source.name, Path(given)] if given else []) + [cache_folder()]
 
 
 def _present(source: Source, place: Path) -> bool:
     if (place / f"{source.name}.safetensors").exists():
         return True
-    return place.name == source.name and any(place.glob("train-images-idx3-ubyte*"))
+    marks = ("*idx?-ubyte*",) if source.name != "cifar10" else ("data_batch_*.bin", CIFAR_ARCHIVE, CIFAR_FOLDER)
+    return place.name == source.name and any(found for mark in marks for found in place.glob(mark))
 
 
 def cache_folder() -> Path:
@@ -162,8 +177,8 @@ def verify(source: Source, arrays: Arrays, place: str) -> Arrays:
     for key, digest in source.digest.items():
         if hashlib.sha256(np.ascontiguousarray(arrays[key]).tobytes()).hexdigest() != digest:
             raise DataError(
-                f"{key} of {source.name} from {place} does not have the expected checksum; "
-                f"delete it and run `fedge data get {source.name}`"
+                f"{key} of {source.name} from {place} does not have the expected checksum "
+                f"({IDX[key]} if it is an idx file); delete it there and run `fedge data get {source.name}`"
             )
     return arrays
 
@@ -203,3 +218,36 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
         raise DataError(f"{path} is damaged ({problem}); delete it and fetch the data set again") from problem
     array = np.frombuffer(raw, np.uint8, offset=4 + 4 * rank).reshape(shape)
     return array if rank == 1 else array[..., None]
+
+
+def read_cifar_folder(folder: Path) -> Arrays:
+    """CIFAR-10 in its binary form: the archive, the folder in it, or the files of that folder."""
+    if (folder / CIFAR_ARCHIVE).exists():
+        with tempfile.TemporaryDirectory(prefix="fedge-") as unpacked:
+            try:
+                with tarfile.open(folder / CIFAR_ARCHIVE) as archive:
+                    archive.extractall(unpacked, filter="data")
+            except (tarfile.TarError, EOFError, OSError, zlib.error) as problem:
+                raise DataError(
+                    f"{folder / CIFAR_ARCHIVE} is damaged ({problem}); delete it and fetch it again"
+                ) from None
+            return read_cifar_bins(Path(unpacked) / CIFAR_FOLDER)
+    return read_cifar_bins(folder / CIFAR_FOLDER if (folder / CIFAR_FOLDER).is_dir() else folder)
+
+
+def read_cifar_bins(folder: Path) -> Arrays:
+    """Each record is a label byte and 3072 bytes of red, green and blue planes."""
+    arrays: Arrays = {}
+    for part, names in (("train", [f"data_batch_{i}.bin" for i in range(1, 6)]), ("test", ["test_batch.bin"])):
+        batches = []
+        for name in names:
+            try:
+                batches.append(np.frombuffer((folder / name).read_bytes(), np.uint8).reshape(-1, 3073))
+            except (OSError, ValueError) as problem:
+                raise DataError(
+                    f"{folder / name} is missing or damaged ({problem}); fetch the data set again"
+                ) from None
+        rows = np.concatenate(batches)
+        arrays[f"x_{part}"] = np.ascontiguousarray(rows[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+        arrays[f"y_{part}"] = np.ascontiguousarray(rows[:, 0])
+    return arrays

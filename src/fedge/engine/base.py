@@ -38,6 +38,15 @@ class Engine(ABC):
     def __init__(self, job: Job) -> None:
         self.job = job
 
+    @property
+    def layout(self) -> dict[str, int]:
+        """How the work is laid out on this machine; with the same layout a run is the same bit for bit."""
+        return {"devices": 1, "chunk": 1}
+
+    def retarget(self, job: Job) -> None:
+        """Go on with another job of the same shape."""
+        self.job = job
+
     @abstractmethod
     def round(self, state: State, index: int) -> tuple[State, float]:
         """Global round `index`, counted from 0: the state after it, and its mean minibatch loss."""

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from fedge.core.client import Forward, Scale, normalise
 from fedge.core.tree import Weights
-from fedge.engine.vectorised import AXIS, EVERYWHERE, SPREAD, mesh_of
+from fedge.engine.mesh import AXIS, EVERYWHERE, SPREAD, mesh_of
 
 BATCH = 250
 

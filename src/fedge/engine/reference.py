@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 
 from fedge.core import tree
 from fedge.core.contract import Cells, Round, State
-from fedge.core.keys import Purpose, fold, permute
-from fedge.core.sampling import participants
+from fedge.core.keys import Purpose, fold
+from fedge.core.sampling import drawn_participants
 from fedge.core.tree import Weights
 from fedge.engine.base import Engine, Job
 
@@ -28,7 +27,8 @@ class Reference(Engine):
     def round(self, state: State, index: int) -> tuple[State, float]:
         algorithm, schedule = self.job.algorithm, self.job.algorithm.schedule
         cell_weight = jnp.asarray(algorithm.topology.cell_weight, self.job.task.dtype)
-        now = Round(jnp.int32(index), fold(self.job.key, Purpose.ALGORITHM, index), cell_weight)
+        constants = jax.tree.map(jnp.asarray, algorithm.constants)
+        now = Round(jnp.int32(index), fold(self.job.key, Purpose.ALGORITHM, index), cell_weight, constants)
 
         batches = algorithm.deal(state, now)
         loss = 0.0
@@ -54,7 +54,8 @@ class Reference(Engine):
         """`local_steps` in one cell, all clients in lockstep, then the weighted mean over those that took part."""
         job, task, shared = self.job, self.job.task, self.job.algorithm.shared or (lambda path: False)
         steps, lr = job.algorithm.schedule.local_steps, jnp.asarray(job.lr, task.dtype)
-        clients = self._participants(cell, number)
+        roster = job.algorithm.topology.roster[cell]
+        clients = drawn_participants(job.key, cell, number, roster, job.participation).tolist()
         weight = [float(job.algorithm.topology.weight[i]) for i in clients]
         share = [w / sum(weight) for w in weight]
 
@@ -78,15 +79,6 @@ class Reference(Engine):
             for n in range(len(clients)):
                 replicas[n], memories[n] = self._update(lr, replicas[n], memories[n], gradients[n], statistics[n], mask)
         return _mean(share, replicas), loss
-
-    def _participants(self, cell: int, number: int) -> list[int]:
-        roster = self.job.algorithm.topology.roster[cell]
-        if self.job.participation == 1:
-            return [int(i) for i in roster]
-        key = fold(self.job.key, Purpose.PARTICIPATION, cell)
-        ranks = jnp.arange(participants(len(roster), self.job.participation))
-        drawn: Array = permute(key, jnp.asarray(number), ranks, jnp.asarray(len(roster)))
-        return [int(roster[i]) for i in drawn]
 
 
 def _mean(share: list[float], models: list[Weights]) -> Weights:

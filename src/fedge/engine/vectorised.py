@@ -2,8 +2,8 @@
 
 Clients are independent between edge averages, so they are spread over the devices, taken in chunks (side by side under
 `vmap`, or one at a time, which is what a CPU core likes), and each result is folded at once into its cell's running
-weighted sum. Memory is chunk × model + cells × model, whatever the number of clients. Where a cell shares a part of its
-model (`Algorithm.shared`), its clients advance in lockstep instead, and cells are spread over the devices.
+weighted sum. A device needs chunk × model + cells × model, whatever the number of clients. Where a cell shares a part
+of its model (`Algorithm.shared`), its clients advance in lockstep instead, and cells are spread over the devices.
 
 Nothing that varies between runs of one shape (seed, learning rate, partition, weights) is compiled in.
 
@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding
 from numpy.typing import NDArray
 
 from fedge.core import tree
@@ -31,10 +31,7 @@ from fedge.core.keys import Purpose, fold, permute
 from fedge.core.sampling import participants
 from fedge.core.tree import Weights
 from fedge.engine.base import Engine, Job
-from fedge.errors import ConfigError
-
-AXIS = "clients"
-EVERYWHERE, SPREAD = PartitionSpec(), PartitionSpec(AXIS)
+from fedge.engine.mesh import AXIS, EVERYWHERE, SPREAD, mesh_of
 
 
 class Inputs(NamedTuple):
@@ -47,6 +44,7 @@ class Inputs(NamedTuple):
     roster: Array  # C: client ids, cell after cell
     weight: Array  # C: m
     cell_weight: Array  # all cells: m̃
+    constants: Any  # the algorithm's
 
 
 class Slots(NamedTuple):
@@ -57,17 +55,16 @@ class Slots(NamedTuple):
     share: Array  # K: m_i over the participating weight of its cell
 
 
-def mesh_of(devices: int) -> Mesh:
-    have = jax.devices()
-    if devices > len(have):
-        raise ConfigError(f"devices={devices} was asked for, but JAX has {len(have)} ({have[0].platform})")
-    return Mesh(np.array(have[: devices or len(have)]), (AXIS,))
-
-
 class Vectorised(Engine):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self._mesh = mesh_of(job.devices)
+        self._program: Any = None
+        self.retarget(job)
+
+    def retarget(self, job: Job) -> None:
+        """Go on with another job of the same shape (another seed, learning rate or partition) without compiling."""
+        self.job = job
         topology, dtype = job.algorithm.topology, job.task.dtype
         inputs = Inputs(
             round=jnp.int32(0),
@@ -77,9 +74,9 @@ class Vectorised(Engine):
             roster=jnp.asarray(np.concatenate(topology.roster)),
             weight=jnp.asarray(topology.weight, dtype),
             cell_weight=jnp.asarray(topology.cell_weight, dtype),
+            constants=jax.tree.map(lambda x: jnp.asarray(x, dtype), job.algorithm.constants),
         )
         self._inputs: Inputs = jax.device_put(inputs, NamedSharding(self._mesh, EVERYWHERE))
-        self._program: Any = None
 
     def round(self, state: State, index: int) -> tuple[State, float]:
         everywhere = NamedSharding(self._mesh, EVERYWHERE)
@@ -94,7 +91,8 @@ class Vectorised(Engine):
 
     def _round(self, state: State, inputs: Inputs) -> tuple[State, Array]:
         algorithm, schedule = self.job.algorithm, self.job.algorithm.schedule
-        now = Round(inputs.round, fold(inputs.key, Purpose.ALGORITHM, inputs.round), inputs.cell_weight)
+        key = fold(inputs.key, Purpose.ALGORITHM, inputs.round)
+        now = Round(inputs.round, key, inputs.cell_weight, inputs.constants)
         dealt = algorithm.deal(state, now)
         train = self._independent if algorithm.shared is None else self._lockstep
 
@@ -131,6 +129,13 @@ class Vectorised(Engine):
         first = number * self.job.algorithm.schedule.local_steps
         weights, losses = run(cells.weights, cells.mask, slots, first, inputs)
         return weights, losses
+
+    @property
+    def layout(self) -> dict[str, int]:
+        return {
+            "devices": self._mesh.size,
+            "chunk": self.job.chunk or self._best_chunk(self.job.algorithm.topology.clients),
+        }
 
     def _best_chunk(self, slots: int) -> int:
         """One client at a time keeps a CPU core's cache warm; a GPU wants all of them."""

@@ -12,8 +12,10 @@ A module that says neither trains under every algorithm that needs neither.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import jax
@@ -48,11 +50,13 @@ class Model:
     axes: dict[str, tuple[str | None, ...]]
     stage_paths: Mapping[str, tuple[str, ...]]
     build: Callable[[nnx.Rngs], nnx.Module]
+    constants: Weights  # variables that are neither trained nor statistics, as the module was built with them
     statistics: Statistics = "avg_all"
-    initialise: Callable[[Array], Weights] = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "initialise", jax.jit(self._initial))
+    @cached_property
+    def initialise(self) -> Callable[[Array], Weights]:
+        """key → initial weights."""
+        return jax.jit(self._initial)
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -101,13 +105,23 @@ class Model:
         return x, {p: v[...] for p, v in flatten(nnx.state(module, nnx.BatchStat)).items() if p in weights}
 
     def calibrated(self, weights: Weights, x: Array) -> Weights:
-        """Weights to evaluate with; under `local`, with running statistics estimated from training images `x`."""
+        """Weights to evaluate with; under `local`, with statistics averaged over batches [n, B, …] of images."""
         if self.statistics != "local" or not self.has_statistics:
             return weights
-        module = self._module(weights, jax.random.key(0))
-        module.set_attributes(deterministic=True, use_running_average=False, momentum=0.0, raise_if_not_found=False)
-        module(x)
-        return weights | {p: v[...] for p, v in flatten(nnx.state(module, nnx.BatchStat)).items()}
+        return weights | self._estimate(weights, x)
+
+    @cached_property
+    def _estimate(self) -> Callable[[Weights, Array], Weights]:
+        def batch(weights: Weights, x: Array) -> Weights:
+            module = self._module(weights, jax.random.key(0))
+            module.set_attributes(deterministic=True, use_running_average=False, momentum=0.0, raise_if_not_found=False)
+            module(x)
+            return {p: v[...] for p, v in flatten(nnx.state(module, nnx.BatchStat)).items()}
+
+        def mean(weights: Weights, x: Array) -> Weights:
+            return {p: v.mean(0) for p, v in jax.lax.map(lambda b: batch(weights, b), x).items()}
+
+        return jax.jit(mean)
 
     def _module(self, weights: Weights, key: Array) -> Any:
         """The module with these weights; what they lack (random streams, unsent statistics) is filled in."""
@@ -115,6 +129,8 @@ class Model:
         leaves: dict[Any, Any] = {}
         for number, (path, variable) in enumerate(self.template.items()):
             value = weights.get(path)
+            if value is None:
+                value = self.constants.get(path)
             if value is None:
                 value = _filler(variable, fold(key, number), dtype)
             leaves[tuple(_part(p) for p in path.split("/"))] = variable.replace(value)
@@ -130,9 +146,16 @@ def from_nnx(
     statistics: Statistics = "avg_all",
 ) -> Model:
     """Wrap any NNX module factory. The module maps images [B, *input_shape] to logits [B, classes]."""
-    abstract = nnx.eval_shape(lambda: build(nnx.Rngs(0)))
+    call = _by_keyword(build)
+    abstract = nnx.eval_shape(lambda: call(nnx.Rngs(0)))
     graph, state = nnx.split(abstract)
     template = flatten(state)
+    for path, leaf in template.items():
+        if not isinstance(leaf, nnx.Variable):
+            raise ConfigError(f"'{path}' of the model is a plain array; make it an nnx.Param if it is trained, "
+                              "or an nnx.Variable if it is not")  # fmt: skip
+    fixed = [p for p, v in template.items() if not issubclass(v.type, (nnx.Param, nnx.BatchStat, nnx.RngState))]
+    built = flatten(nnx.state(call(nnx.Rngs(0)))) if fixed else {}
     axes = {path: v.get_metadata().get("units") for path, v in template.items()}
     for path, units in axes.items():
         if units is not None and len(units) != len(template[path].shape):
@@ -148,9 +171,16 @@ def from_nnx(
         trainable=frozenset(p for p, v in template.items() if issubclass(v.type, nnx.Param)),
         axes={path: tuple(units) for path, units in axes.items() if units is not None},
         stage_paths=dict(getattr(abstract, "stages", {WHOLE: ("",)})),
-        build=build,
+        build=call,
+        constants={path: built[path][...] for path in fixed},
         statistics=statistics,
     )
+
+
+def _by_keyword(build: Callable[..., nnx.Module]) -> Callable[[nnx.Rngs], nnx.Module]:
+    """Factories take their random streams as `rngs`, by position or by keyword only."""
+    takes = inspect.signature(build.__init__ if inspect.isclass(build) else build).parameters
+    return (lambda rngs: build(rngs=rngs)) if "rngs" in takes else build
 
 
 def flatten(state: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from fedge.models.layers import conv, linear, max_pool
 
 class CNN(nnx.Module):
     """conv → pool → ReLU twice, then fc → ReLU → fc. Every second layer is dealt in units, so that each weight tensor
-    has exactly one partitioned axis (SPEC §2)."""
+    has exactly one partitioned axis."""
 
     stages: ClassVar = {"pool1": ("conv1",), "pool2": ("conv2",), "fc1": ("fc1",), "fc2": ("fc2",)}
 
@@ -47,6 +47,8 @@ class CNN(nnx.Module):
 
 
 def cnn(*, input_shape: tuple[int, ...], classes: int, dropout: float = 0.0) -> Model:
+    if len(input_shape) != 3:
+        raise ConfigError(f"the cnn needs images (rows, columns, channels), not inputs of shape {input_shape}")
     rows, columns, channels = input_shape
     flat = ((rows - 4) // 2 - 4) // 2 * (((columns - 4) // 2 - 4) // 2) * 20
     if min(rows, columns) < 16:

@@ -1,7 +1,7 @@
 """Layers in the form that stays fast when every client has its own weights.
 
 A convolution whose kernel differs per client would become a grouped convolution under `vmap`, which is 4 to 11 times
-slower on a GPU and 6 on a CPU than the same sum written as slices and one matrix product (DESIGN.md's measurement).
+slower on a GPU and 6 on a CPU than the same sum written as slices and one matrix product.
 Max-pooling by reshape is 1.5 times faster in the whole CNN step on a CPU than by `reduce_window`.
 """
 

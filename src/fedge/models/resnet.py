@@ -12,6 +12,7 @@ from typing import ClassVar, cast
 from flax import nnx
 from jax import Array
 
+from fedge.errors import ConfigError
 from fedge.models.base import Model, Statistics, from_nnx
 from fedge.models.layers import conv, linear
 
@@ -80,6 +81,8 @@ class ResNet18(nnx.Module):
 
 
 def resnet18(*, input_shape: tuple[int, ...], classes: int, bn: str = "avg_all") -> Model:
+    if len(input_shape) != 3:
+        raise ConfigError(f"resnet18 needs images (rows, columns, channels), not inputs of shape {input_shape}")
     return from_nnx(
         partial(ResNet18, input_shape[-1], classes, bn),
         input_shape=input_shape,

@@ -11,39 +11,56 @@ from fedge.data import Dataset
 from fedge.errors import ConfigError, unknown
 from fedge.models import Model
 from fedge.runner import record
-from fedge.runner.config import Config
+from fedge.runner.config import SPECIFIC, Config
 from fedge.runner.loop import Listener, Result, default_folder, run
 from fedge.runner.setup import Optimiser
 
 
 def compare(
-    algorithms: Sequence[str] = (), *, out: str | Path | None = None, dataset: Dataset | None = None,
-    model: Model | str | None = None, optimiser: Optimiser | None = None, listener: Listener | None = None, **keys: Any,
+    algorithms: Sequence[str] = (), *, out: str | Path | None = None, resume: str | Path | None = None,
+    dataset: Dataset | None = None, model: Model | str | None = None, optimiser: Optimiser | None = None,
+    listener: Listener | None = None, **keys: Any,
 ) -> dict[str, Result]:  # fmt: skip
     """Run each algorithm (all that the project has, unless named) with the same keys; results by name.
 
-    A key that only some algorithms read goes to those. The runs lie in one folder, one sub-folder each.
+    A key that only some algorithms read goes to those. The runs lie in one folder, one sub-folder each. `resume`
+    finishes a comparison that was stopped: runs that are over are read back, one that was cut short goes on.
     """
+    objects: dict[str, Any] = {"dataset": dataset, "optimiser": optimiser, "listener": listener}
+    if resume is not None:
+        if algorithms or out is not None or keys:
+            raise ConfigError("a resumed comparison keeps its own configuration and folder; give resume alone")
+        folder, model = Path(resume), None if isinstance(model, str) else model
+        own = record.read_json(folder / PLAN)
+    else:
+        if isinstance(model, str):
+            keys, model = keys | {"model": model}, None
+        own = _plan(algorithms, keys)
+        folder = record.create(Path(out) if out is not None else default_folder("compare"))
+        record.write_json(folder / PLAN, own)
+    results = {}
+    for name, chosen in own.items():
+        place = folder / name
+        begun = (place / "config.json").exists()
+        where: dict[str, Any] = {"resume": place} if begun else {"config": chosen, "out": place}
+        results[name] = run(model=model, **where, **objects)
+    return results
+
+
+PLAN = "compare.json"
+
+
+def _plan(algorithms: Sequence[str], keys: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The keys of each run; every one is checked before the first starts."""
     names = list(dict.fromkeys(algorithms)) or list(ALGORITHMS)
     for name in names:
         if name not in ALGORITHMS:
             raise ConfigError(unknown("algorithm", name, ALGORITHMS))
     if "algorithm" in keys:
         raise ConfigError("algorithm is not a key of a comparison; name the algorithms to compare instead")
-    if isinstance(model, str):
-        keys, model = keys | {"model": model}, None
-    specific = set().union(*(entry.keys for entry in ALGORITHMS.values()))
-    own = {name: {k: v for k, v in keys.items() if k not in specific - ALGORITHMS[name].keys} for name in names}
+    own = {}
     for name in names:
-        Config.of({"algorithm": name} | own[name])  # every one of them, before the first starts
-    folder = Path(out) if out is not None else default_folder("compare")
-    if folder.exists() and any(folder.iterdir()):
-        raise ConfigError(f"{folder} is not empty; choose another --out")
-    record.create(folder)
-    return {
-        name: run(
-            {"algorithm": name} | own[name], out=folder / name, dataset=dataset, model=model, optimiser=optimiser,
-            listener=listener,
-        )
-        for name in names
-    }  # fmt: skip
+        mine = {k: v for k, v in keys.items() if k not in SPECIFIC - set(ALGORITHMS[name].keys)}
+        own[name] = {"algorithm": name} | mine
+        Config.of(own[name])
+    return own

@@ -38,6 +38,8 @@ def create(folder: Path) -> Path:
         raise RunError(f"{folder} already holds a run; continue it with --resume {folder} or choose another --out")
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise RunError(f"{folder} is not empty; choose another --out")
     except OSError as problem:
         raise RunError(f"cannot write to {folder}: {problem.strerror}; choose another --out") from None
     return folder
@@ -45,7 +47,7 @@ def create(folder: Path) -> Path:
 
 def write_json(path: Path, value: Any) -> None:
     partial = path.with_name(path.name + ".part")
-    partial.write_text(json.dumps(value, indent=2) + "\n")
+    partial.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n")
     os.replace(partial, path)
 
 
@@ -84,19 +86,21 @@ def _processor() -> str:
 
 def append_row(folder: Path, row: Row) -> None:
     with (folder / "metrics.jsonl").open("a") as file:
-        file.write(json.dumps(row) + "\n")
+        file.write(json.dumps(row, allow_nan=False) + "\n")
 
 
-def rewind(folder: Path, last: int) -> list[Row]:
-    """The rows up to round `last`; later ones, and a line cut short by a crash, are dropped from the file too."""
+def rewind(folder: Path, evaluated: list[int]) -> list[Row]:
+    """The rows of the given rounds; later ones, and a line cut short by a crash, are dropped from the file too."""
     path, rows = folder / "metrics.jsonl", []
     for line in path.read_text().splitlines() if path.exists() else []:
         try:
             row = json.loads(line)
         except json.JSONDecodeError:
             break
-        if row["round"] <= last:
+        if row["round"] in evaluated:
             rows.append(row)
+    if [row["round"] for row in rows] != evaluated:
+        raise RunError(f"{path} lacks rounds that the checkpoint says were evaluated; the run cannot be continued")
     partial = path.with_name(path.name + ".part")
     partial.write_text("".join(json.dumps(row) + "\n" for row in rows))
     os.replace(partial, path)

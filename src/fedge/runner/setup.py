@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -13,11 +14,13 @@ from jax import Array
 
 from fedge.algorithms import ALGORITHMS
 from fedge.core import tree
-from fedge.core.client import Data, Task
+from fedge.core.client import Data, Task, normalise
 from fedge.core.contract import State
 from fedge.core.keys import Purpose, fold, root
 from fedge.core.sampling import SAMPLERS
 from fedge.core.topology import Topology
+from fedge.cost.clock import Clock, Rates
+from fedge.cost.ledger import Ledger
 from fedge.data import Dataset, Partition, distribute, load
 from fedge.engine import Job
 from fedge.errors import ConfigError
@@ -35,6 +38,7 @@ class Experiment:
     topology: Topology  # cells and |S_i|/|S|, before the algorithm chooses its own weights
     model: Model
     job: Job
+    clock: Clock
 
     @property
     def start(self) -> State:
@@ -48,9 +52,11 @@ class Experiment:
         weights = self.job.algorithm.evaluated(state, cell_weight)
         if self.model.statistics != "local":
             return weights
-        spread = np.linspace(0, len(self.dataset.x_train) - 1, 1000).astype(int)
-        x, _ = self.job.task.inputs(self.job.data, jnp.asarray(spread))
-        return self.model.calibrated(weights, x)
+        size = min(100, len(self.dataset.x_train))
+        spread = np.linspace(0, len(self.dataset.x_train) - 1, 10 * size).astype(int).reshape(size, 10).T
+        return self.model.calibrated(
+            weights, jnp.stack([self.job.task.inputs(self.job.data, jnp.asarray(b))[0] for b in spread])
+        )
 
 
 def experiment(
@@ -65,8 +71,6 @@ def experiment(
     size = np.array([len(s) for s in partition.samples], np.int32)
     topology = Topology.of(partition.cell, size)
     model = model or build_model(config, dataset)
-    if model.classes < dataset.classes:
-        raise ConfigError(f"the model has {model.classes} outputs but {dataset.name} has {dataset.classes} classes")
     data = Data(
         x=jnp.asarray(dataset.x_train),
         y=jnp.asarray(dataset.y_train),
@@ -83,9 +87,47 @@ def experiment(
         scale=dataset.scale,
         dtype=jnp.dtype(config.dtype),
     )
+    check_model(model, task, dataset)
     algorithm = ALGORITHMS[config.algorithm].factory(config, topology, model)
     job = Job(algorithm, task, data, root(config.seed), config.lr, config.participation, config.chunk, config.devices)
-    return Experiment(config, dataset, partition, topology, model, job)
+    weights = jax.eval_shape(lambda: tree.cast(model.initialise(job.key), task.dtype))
+    ledger = Ledger(algorithm, jax.eval_shape(algorithm.start, weights), job.key, config.participation)
+    clock = Clock(ledger, rates(config, dataset), config.seed)
+    return Experiment(config, dataset, partition, topology, model, job, clock)
+
+
+def check_model(model: Model, task: Task, dataset: Dataset) -> None:
+    """One pass over shapes: the model must take these inputs and have an output for each class."""
+
+    def logits(x: Array) -> Array:
+        weights = tree.cast(model.initialise(root(0)), task.dtype)
+        return model(weights, normalise(x, task.scale, task.dtype), train=True, key=root(0))[0]
+
+    try:
+        found = jax.eval_shape(logits, jax.ShapeDtypeStruct((2, *dataset.shape), dataset.x_train.dtype)).shape
+    except (TypeError, ValueError) as problem:
+        reason = (str(problem).splitlines() or [""])[0]
+        raise ConfigError(f"model {model.name} cannot take inputs of shape {dataset.shape}: {reason[:200]}") from None
+    if len(found) != 2 or found[1] < dataset.classes:
+        raise ConfigError(
+            f"model {model.name} gives {found[1:]} for each input, but there are {dataset.classes} classes"
+        )
+
+
+def rates(config: Config, dataset: Dataset) -> Rates:
+    """The deployment that simulated seconds are reckoned for."""
+    sample = dataset.x_train[0]
+    cycles = config.cycles_per_bit or (10_230 if config.model == "resnet18" else 20)
+    return Rates(
+        step_seconds=cycles * config.batch * sample.size * sample.itemsize * 8 / config.cpu_hz,
+        uplink_bps=config.uplink_bps,
+        edge_bps=config.edge_bps,
+        cloud_bps=config.cloud_bps,
+        device_spread=config.device_spread,
+        link_spread=config.link_spread,
+        straggle=config.straggle,
+        downlink=config.downlink,
+    )
 
 
 def build_model(config: Config, dataset: Dataset) -> Model:

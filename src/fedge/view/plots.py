@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+import networkx as nx
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from fedge.core.contract import Gossip
 from fedge.runner.loop import Result
 from fedge.runner.setup import Experiment
 
@@ -35,24 +38,84 @@ def _tidy(axes: Axes) -> None:
 
 
 def curves(results: list[Result]) -> Figure:
-    """Test accuracy and losses against local iterations."""
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    panels = figure.subplots(1, 2)
+    """Test accuracy against local iterations and simulated seconds, and test loss."""
+    figure = Figure(figsize=(12, 3.6), layout="constrained")
+    panels = figure.subplots(1, 3)
     for number, r in enumerate(results):
         look = {"color": COLOURS[number % len(COLOURS)], "linestyle": STYLES[number % len(STYLES)], "linewidth": 1.8}
         mark = {"marker": "o"} if len(r.history) == 1 else {}
         iteration = [row["iteration"] for row in r.history]
-        panels[0].plot(iteration, [100 * row["accuracy"] for row in r.history], label=r.algorithm, **look, **mark)
-        panels[1].plot(iteration, [row["loss"] for row in r.history], label=r.algorithm, **look, **mark)
-    for axes, label in zip(panels, ("test accuracy (%)", "test loss"), strict=True):
-        axes.set_xlabel("local iterations")
-        axes.set_ylabel(label)
+        accuracy = [100 * row["accuracy"] for row in r.history]
+        panels[0].plot(iteration, accuracy, label=r.algorithm, **look, **mark)
+        panels[1].plot([row["simulated_seconds"] for row in r.history], accuracy, **look, **mark)
+        panels[2].plot(iteration, [np.nan if row["loss"] is None else row["loss"] for row in r.history], **look, **mark)
+    panels[1].set_xscale("log")
+    across = ("local iterations", "simulated seconds", "local iterations")
+    for axes, x, y in zip(panels, across, ("test accuracy (%)", "test accuracy (%)", "test loss"), strict=True):
+        axes.set_xlabel(x)
+        axes.set_ylabel(y)
         _tidy(axes)
     panels[0].legend(frameon=False)
     c = results[0].config
     figure.suptitle(
         f"{c.data}, {c.partition}, {c.model}: {c.clients} clients in {c.cells} cells, "
         f"{c.edge_rounds} × {c.local_steps} steps per round",
+        fontsize=10,
+    )
+    return figure
+
+
+def reproduction(figure: dict[str, Any], table: Path) -> Figure:
+    """A paper's figure from its CSV, as printed and with tuned rates side by side; bands are one standard deviation."""
+    with table.open() as file:
+        rows = list(csv.DictReader(file))
+    variants = list(dict.fromkeys(row["variant"] for row in rows))
+    drawing = Figure(figsize=(5 * len(variants), 3.8), layout="constrained")
+    panels = drawing.subplots(1, len(variants), squeeze=False)[0]
+    names = {"simulated_seconds": "simulated seconds", "iteration": "local iterations", "global_loss": "training loss",
+             "accuracy": "test accuracy (%)"}  # fmt: skip
+    factor = 100 if figure["y"] == "accuracy" else 1
+    for axes, variant in zip(panels, variants, strict=True):
+        series = list(dict.fromkeys(row["series"] for row in rows))
+        for number, name in enumerate(series):
+            own = [row for row in rows if row["variant"] == variant and row["series"] == name]
+            x, middle, half = (
+                np.array([float(row[column]) for row in own])
+                for column in (figure["x"], figure["y"], figure["y"] + "_std")
+            )
+            middle, half, colour = factor * middle, factor * half, COLOURS[number % len(COLOURS)]
+            label = f"{name}, lr {float(own[0]['lr']):g}"
+            axes.plot(x, middle, color=colour, linestyle=STYLES[number % len(STYLES)], linewidth=1.8, label=label)
+            axes.fill_between(x, middle - half, middle + half, color=colour, alpha=0.18, linewidth=0)
+        axes.set_xlabel(names[figure["x"]])
+        axes.set_ylabel(names[figure["y"]])
+        axes.set_title("as printed" if variant == "printed" else "tuned learning rate", fontsize=10)
+        axes.legend(frameon=False, fontsize=8)
+        _tidy(axes)
+    drawing.suptitle(figure["caption"], fontsize=11)
+    return drawing
+
+
+def edge_graph(made: Experiment) -> Figure | None:
+    """The graph between edge servers, where they gossip."""
+    exchange = made.job.algorithm.exchange
+    if not isinstance(exchange, Gossip):
+        return None
+    figure = Figure(figsize=(4.2, 4.4), layout="constrained")
+    axes = figure.subplots()
+    places = nx.circular_layout(exchange.graph)
+    for a, b in exchange.graph.edges:
+        (x0, y0), (x1, y1) = places[a], places[b]
+        axes.plot([x0, x1], [y0, y1], color="0.6", linewidth=1.2, zorder=1)
+    for d, (x, y) in places.items():
+        axes.scatter([x], [y], s=420, color=COLOURS[d % len(COLOURS)], zorder=2)
+        axes.annotate(str(d), (x, y), ha="center", va="center", color="white", fontsize=9, zorder=3)
+    axes.set_aspect("equal")
+    axes.set_axis_off()
+    axes.margins(0.12)
+    axes.set_title(
+        f"{exchange.graph.number_of_nodes()} edges, {exchange.graph.number_of_edges()} links: "
+        f"ζ = {exchange.zeta:.3g}, α = {exchange.steps}",
         fontsize=10,
     )
     return figure
@@ -103,10 +166,8 @@ def topology(made: Experiment) -> Figure:
         axes.scatter([slots[int(i)] for i in own], np.zeros(len(own)), s=area, color=colour, zorder=2)
         axes.scatter([centres[d]], [1], s=160, marker="s", color=colour, zorder=3)
         if len(roster) <= 20:
-            label: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8, "backgroundcolor": "white"}
-            axes.annotate(f"edge {d}", (centres[d], 1), (9, -14), **label)
+            axes.annotate(str(d), (centres[d], 1), ha="center", va="center", color="white", fontsize=9, zorder=4)
     axes.scatter([cloud], [2], s=420, marker="o", color="0.25", zorder=3)
-    axes.annotate("cloud", (cloud, 2), (14, -3), textcoords="offset points")
     axes.set_ylim(-0.4, 2.4)
     axes.set_yticks([0, 1, 2], ["clients", "edges", "cloud"])
     axes.set_xticks([])

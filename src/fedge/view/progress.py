@@ -11,6 +11,7 @@ from fedge.runner.config import Config
 from fedge.runner.loop import Listener, Result
 from fedge.runner.record import Row
 from fedge.runner.setup import Experiment
+from fedge.view.terminal import shown
 
 LINES = 10  # plain lines per run
 
@@ -35,10 +36,10 @@ class Ticker(Listener):
         self._bar.start()
 
     def round(self, row: Row, config: Config) -> None:
-        note = f"accuracy {row['accuracy']:.1%}  loss {row['loss']:.3f}"
+        note = f"accuracy {row['accuracy']:.1%}  loss {shown(row['loss'], '.3f')}"
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=row["round"], note=note)
-        elif row["round"] == config.rounds or row["round"] % max(1, config.rounds // LINES) == 0:
+        elif row["round"] == config.rounds or row["round"] % max(1, (config.rounds or 0) // LINES) == 0:
             line = f"{config.algorithm}: round {row['round']}/{config.rounds}  {note}"
             print(line, file=self._console.file, flush=True)
 

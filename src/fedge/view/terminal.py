@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from fedge.core.contract import Gossip
 from fedge.data import DATASETS
 from fedge.data.sources import where
 from fedge.runner.config import Config, allowed
@@ -53,6 +54,26 @@ def topology_picture(made: Experiment) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
+def graph_picture(made: Experiment) -> str | None:
+    """The graph between edges as a matrix, and what it does to a disagreement; None where edges do not gossip."""
+    exchange = made.job.algorithm.exchange
+    if not isinstance(exchange, Gossip):
+        return None
+    graph, count = exchange.graph, exchange.graph.number_of_nodes()
+    lines = [
+        f"edge graph: {count} edges, {graph.number_of_edges()} links; ζ = {exchange.zeta:.4g}, "
+        f"ζ^α = {exchange.zeta**exchange.steps:.4g} (α = {exchange.steps}); "
+        f"smallest entry of P: {exchange.mixing.min():.3g}"
+        + (" (negative: an edge may leave the hull of its neighbours' models)" if exchange.mixing.min() < 0 else "")
+    ]
+    if count <= 2 * SHOWN:
+        lines.append("    " + " ".join(f"{d:>2}" for d in range(count)))
+        for a in range(count):
+            row = " ".join(" ■" if graph.has_edge(a, b) else " ·" for b in range(count))
+            lines.append(f"{a:>3} {row}")
+    return "\n".join(lines)
+
+
 def describe(made: Experiment) -> str:
     """What is about to run, in two lines."""
     c = made.config
@@ -67,15 +88,20 @@ def describe(made: Experiment) -> str:
 
 def result_table(results: list[Result]) -> Table:
     table = Table()
-    for name in ("algorithm", "final accuracy", "best", "test loss", "client steps/s", "compile s", "wall s"):
+    for name in ("algorithm", "final accuracy", "test loss", "simulated s", "sent MB", "client steps/s", "wall s"):
         table.add_column(name, justify="left" if name == "algorithm" else "right")
     for r in results:
-        best = max(row["accuracy"] for row in r.history)
+        sent = sum(r.final["bytes"].values()) / 1e6
         table.add_row(
-            r.algorithm, f"{r.final['accuracy']:.1%}", f"{best:.1%}", f"{r.final['loss']:.4f}",
-            f"{r.client_steps_per_second:,.0f}", f"{r.compile_seconds:.1f}", f"{r.wall_seconds:.1f}",
+            r.algorithm, f"{r.final['accuracy']:.1%}", shown(r.final["loss"], ".4f"),
+            f"{r.final['simulated_seconds']:,.1f}", f"{sent:,.0f}",
+            f"{r.client_steps_per_second:,.0f}", f"{r.wall_seconds:.1f}",
         )  # fmt: skip
     return table
+
+
+def shown(number: float | None, how: str) -> str:
+    return "diverged" if number is None else format(number, how)
 
 
 def data_lines() -> str:
@@ -98,16 +124,14 @@ def keys_table() -> Table:
     return table
 
 
-def cell_table(made: Experiment) -> Table:
-    """Samples per cell and class."""
+def cell_lines(made: Experiment) -> str:
+    """Samples per cell and class, one line per cell."""
     counts = made.partition.label_counts(made.dataset.y_train, made.dataset.classes)
-    table = Table()
-    for name in ("cell", "clients", "samples", *map(str, range(made.dataset.classes))):
-        table.add_column(name, justify="right")
+    lines = [f"{'cell':>4} {'clients':>7} {'samples':>7}  " + " ".join(f"{c:>5}" for c in range(made.dataset.classes))]
     for d, own in enumerate(made.topology.roster):
         row = counts[own].sum(0)
-        table.add_row(str(d), str(len(own)), str(row.sum()), *map(str, row))
-    return table
+        lines.append(f"{d:>4} {len(own):>7} {row.sum():>7}  " + " ".join(f"{n:>5}" for n in row))
+    return "\n".join(lines)
 
 
 def say(console: Console, text: str) -> None:

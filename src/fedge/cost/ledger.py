@@ -1,0 +1,102 @@
+"""Bytes per link and tier, counted from the models that are really handed out.
+
+    client_to_edge, edge_to_client    each participating client, each edge round
+    edge_to_cloud, cloud_to_edge      each edge, each global round
+    edge_to_edge                      each direction of each link, each gossip exchange
+    client_to_cloud, cloud_to_client  each participating client, each global round, where there are no edges
+
+Downlinks are counted too; the papers' formulas count uplinks only, and `clock` follows them unless told otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import jax
+import jax.numpy as jnp
+import networkx as nx
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from fedge.core.contract import Algorithm, Cloud, Direct, Gossip, Round, State
+from fedge.core.keys import Purpose, fold
+from fedge.core.sampling import drawn_participants
+
+Links = dict[str, NDArray[np.int64]]
+"""tier → bytes on each of its links: one per client, per edge, or per direction of a link between edges."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ledger:
+    algorithm: Algorithm
+    state: State  # any state of the run: its shapes count
+    key: Array
+    participation: float = 1.0
+
+    @cached_property
+    def _entries(self) -> Callable[[Array, Array], Array]:
+        """(round, key) → numbers in each cell's model; where a mask says what a cell owns, only those are sent."""
+        shapes, algorithm = jax.eval_shape(lambda s: s, self.state), self.algorithm
+
+        def count(index: Array, key: Array) -> Array:
+            state = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+            constants = jax.tree.map(jnp.asarray, algorithm.constants)
+            now = Round(index, key, jnp.asarray(algorithm.topology.cell_weight), constants)
+            total = jnp.zeros(algorithm.topology.cells, jnp.int32)
+            for cells in algorithm.deal(state, now):
+                for path, w in cells.weights.items():
+                    owned = jnp.int32(math.prod(w.shape[1:]))
+                    if cells.mask is not None:
+                        owned = (cells.mask[path].reshape(len(cells.ids), -1) != 0).sum(1)
+                    total = total.at[np.array(cells.ids)].add(owned)
+            return total
+
+        return jax.jit(count)
+
+    def cell_bytes(self, index: int) -> NDArray[np.int64]:
+        """The size of each cell's model in global round `index`: what its clients hold and send."""
+        width = jax.tree.leaves(self.state)[0].dtype.itemsize
+        key = fold(self.key, Purpose.ALGORITHM, index)
+        return width * np.asarray(self._entries(jnp.int32(index), key)).astype(np.int64)
+
+    def participants(self, number: int) -> list[NDArray[np.int32]]:
+        """The clients that take part in edge round `number`, cell by cell."""
+        roster = self.algorithm.topology.roster
+        return [drawn_participants(self.key, d, number, own, self.participation) for d, own in enumerate(roster)]
+
+    def round(self, index: int) -> Links:
+        """Bytes sent in global round `index`, link by link."""
+        algorithm, schedule = self.algorithm, self.algorithm.schedule
+        size = self.cell_bytes(index)
+        turns = np.zeros(algorithm.topology.clients, np.int64)
+        for a in range(schedule.edge_rounds):
+            for own in self.participants(index * schedule.edge_rounds + a):
+                turns[own] += 1
+        each = turns * size[algorithm.topology.cell]
+        match algorithm.exchange:
+            case Direct():
+                return {"client_to_cloud": each, "cloud_to_client": each.copy()}
+            case Cloud():
+                return {
+                    "client_to_edge": each,
+                    "edge_to_client": each.copy(),
+                    "edge_to_cloud": size,
+                    "cloud_to_edge": size.copy(),
+                }
+            case Gossip(graph=graph, steps=steps):
+                between = steps * size[np.array([sender for sender, _ in directed(graph)], np.int64)]
+                return {"client_to_edge": each, "edge_to_client": each.copy(), "edge_to_edge": between}
+
+
+def directed(graph: nx.Graph) -> list[tuple[int, int]]:
+    """Both directions of every link, in a fixed order."""
+    links = sorted(tuple(sorted(link)) for link in graph.edges)
+    return [pair for a, b in links for pair in ((a, b), (b, a))]
+
+
+def totals(links: Links) -> dict[str, int]:
+    return {tier: int(each.sum()) for tier, each in links.items()}

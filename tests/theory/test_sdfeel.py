@@ -1,0 +1,147 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from fedge.core.graph import edge_graph, mixing_matrix
+from fedge.core.topology import Topology
+from fedge.theory.sdfeel import (
+    Setting,
+    corollary1_fixed,
+    corollary1_printed,
+    corollary1_rate,
+    disagreement_fixed,
+    theorem1_fixed,
+    theorem1_printed,
+    v1_lemma8,
+    v1_printed,
+    v2_printed,
+    v2_repaired,
+)
+
+settings = st.builds(
+    Setting, tau1=st.integers(1, 10), tau2=st.integers(1, 5), q=st.floats(0, 0.95), s2=st.floats(0.01, 1),
+    gap=st.floats(0, 10), smooth=st.floats(0.1, 10), sigma2=st.floats(0, 5), kappa2=st.floats(0, 5),
+)  # fmt: skip
+BASE = Setting(tau1=5, tau2=1, q=0.0, s2=0.02, gap=2.0, smooth=1.0, sigma2=1.0, kappa2=1.0)
+
+
+def test_constants_at_the_papers_setting():
+    """(5,1), q = 0: V1 is 366.7 as printed in Lemma 2 and 14.7 in Lemma 8 (25·2·44/6 and 2·44/6)."""
+    assert v1_printed(BASE) == pytest.approx(25 * 2 * 44 / 6)
+    assert v1_lemma8(BASE) == pytest.approx(2 * 44 / 6)
+    # τ1 = 1, τ2 = 5: V2 is 0 as printed; the sum it stands for is ρ·τ(τ−1)/2 = 2·10.
+    assert v2_printed(replace(BASE, tau1=1, tau2=5)) == 0
+    assert v2_repaired(replace(BASE, tau1=1, tau2=5)) == pytest.approx(20)
+
+
+def test_fixed_is_sgd_where_every_step_averages():
+    """τ = 1 and q = 0: 2Δ/(ηK) + Lηs2σ² and nothing else."""
+    found = theorem1_fixed(replace(BASE, tau1=1), 0.1, 100)
+    assert found.valid
+    assert found.value == pytest.approx(2 * 2 / (0.1 * 100) + 0.1 * 0.02)
+
+
+@given(settings, st.floats(1e-4, 0.1), st.sampled_from(["tau1", "tau2", "q", "sigma2", "kappa2", "gap"]))
+def test_bounds_grow_with_every_hardship(s, lr, field):
+    """Rarer averaging (τ1, τ2), a sparser graph or fewer exchanges (q = ζ^α), more noise, less alike clients."""
+    worse = replace(s, **{field: getattr(s, field) + (1 if field.startswith("tau") else 0.04)})
+    assume(worse.q < 1)
+    for theorem in (lambda s: theorem1_printed(s, lr, 1000, 50), lambda s: theorem1_fixed(s, lr, 1000)):
+        assert theorem(worse).value >= theorem(s).value * (1 - 1e-12)
+    assert v1_lemma8(worse) >= v1_lemma8(s) * (1 - 1e-12)
+    assert v2_repaired(worse) >= v2_repaired(s) * (1 - 1e-12)
+
+
+@given(settings, st.floats(0.05, 0.9), st.integers(1, 6))
+def test_more_gossip_never_hurts(s, zeta, steps):
+    few, many = (theorem1_fixed(replace(s, q=zeta**a), 0.01, 1000).value for a in (steps, steps + 1))
+    assert many <= few * (1 + 1e-12)
+
+
+def test_isolated_cells_have_no_bound_unless_nothing_drives_them_apart():
+    assert math.isinf(theorem1_fixed(replace(BASE, q=1.0), 0.01, 100).value)
+    assert not theorem1_fixed(replace(BASE, q=1.0), 0.01, 100).valid
+    assert math.isinf(theorem1_printed(replace(BASE, q=1.0), 0.01, 100, 50).value)
+
+
+def test_corollary_needs_c_cubed_iterations_as_printed():
+    """C = 50 equal clients, V2 = 0 (τ1 = 1): the printed condition holds from K = C³ = 125,000 on."""
+    s = replace(BASE, tau1=1, tau2=1)
+    assert not corollary1_printed(s, 124_999, 50).valid
+    assert corollary1_printed(s, 125_001, 50).valid
+    assert corollary1_fixed(s, 51).valid
+
+
+def test_corollary_is_the_theorem_at_its_rate():
+    """Every term of the printed corollary from the printed theorem at η = (1/L)(K s2)^{-1/2}."""
+    s, steps = replace(BASE, smooth=3.0, q=0.3), 10_000
+    theorem = theorem1_printed(s, corollary1_rate(s, steps), steps, 50).terms
+    corollary = corollary1_printed(s, steps, 50).terms
+    assert corollary["O(√(s2/K))"] == pytest.approx(theorem["optimality gap"] + theorem["gradient noise"])
+    for name in ("noise through disagreement", "unlike clients"):
+        assert corollary[name] == pytest.approx(theorem[name])
+
+
+def simulate(topology, mixing, alpha, tau1, tau2, lr, steps, curvature, centre, sigma2):
+    """SD-FEEL on F_i = ½(w−c_i)ᵀH(w−c_i), H diagonal, Gaussian noise: exact first and second moments, no sampling.
+
+    Returns the means over k of E‖∇F(u_k)‖² and of E‖W_k(I − A)‖²_m.
+    """
+    m, clients = topology.weight, topology.clients
+    apart = np.eye(clients) - topology.cloud_operator
+    weighted = np.diag(m)
+    mean = np.zeros((len(curvature), clients))
+    covariance = np.zeros((len(curvature), clients, clients))
+    centre_mean = centre @ m
+    gradients, spreads = [], []
+    for k in range(1, steps + 1):
+        u = mean @ m - centre_mean
+        gradients.append(sum(h**2 * (u[i] ** 2 + m @ covariance[i] @ m) for i, h in enumerate(curvature)))
+        spreads.append(sum(
+            (mean[i] @ apart) @ weighted @ (mean[i] @ apart) + np.trace(apart @ weighted @ apart.T @ covariance[i])
+            for i in range(len(curvature))
+        ))  # fmt: skip
+        if k % (tau1 * tau2) == 0:
+            t = topology.gossip_operator(mixing, alpha)
+        else:
+            t = topology.edge_operator if k % tau1 == 0 else topology.identity
+        for i, h in enumerate(curvature):
+            mean[i] = ((1 - lr * h) * mean[i] + lr * h * centre[i]) @ t
+            noise = lr**2 * sigma2 / len(curvature) * np.eye(clients)
+            covariance[i] = t.T @ ((1 - lr * h) ** 2 * covariance[i] + noise) @ t
+    return np.mean(gradients), np.mean(spreads)
+
+
+@pytest.mark.parametrize("name", ["ring", "bipartite", "complete", "star", "path"])
+@pytest.mark.parametrize(("tau1", "tau2", "alpha"), [(1, 1, 1), (5, 1, 1), (3, 2, 2), (2, 4, 1)])
+@pytest.mark.parametrize("uneven", [False, True])
+def test_fixed_bound_holds_on_quadratics(name, tau1, tau2, alpha, uneven):
+    """Every constant is known: L = max h, κ² = Σ m_i‖H(c_i − c̄)‖², σ² as drawn, Δ = F(0) − F(c̄)."""
+    rng = np.random.default_rng(3)
+    cell = np.repeat(np.arange(6), 2)
+    topology = Topology.of(cell, rng.integers(1, 9, 12) if uneven else np.ones(12))
+    mixing, zeta = mixing_matrix(edge_graph(name, 6), topology.cell_weight)
+    curvature, centre, sigma2, steps = np.array([0.2, 1.0]), rng.normal(0, 2, (2, 12)), 0.5, 240
+    mean = centre @ topology.weight
+    kappa2 = sum(topology.weight @ (h * (centre[i] - mean[i])) ** 2 for i, h in enumerate(curvature))
+    gap = 0.5 * curvature @ mean**2
+    q = zeta**alpha
+    setting = Setting(tau1, tau2, q, float(topology.weight @ topology.weight), gap, 1.0, sigma2, kappa2)
+    b = tau1 * tau2 - 1 + tau1 * tau2 * q / (1 - q)
+    lr = 0.9 * min(1.0, 1 / (math.sqrt(8) * b) if b else 1.0)
+    gradient, spread = simulate(topology, mixing, alpha, tau1, tau2, lr, steps, curvature, centre, sigma2)
+    found = theorem1_fixed(setting, lr, steps)
+    assert found.valid
+    assert gradient <= found.value
+    assert spread <= sum(disagreement_fixed(setting, lr).values()) + 1e-12
+
+
+def test_printed_lemma_fails_where_clients_differ():
+    """Lemma 5(f)'s step on F_{1,2} = ½(w ∓ 1)², w_i = u = 0: ‖∇F(u) − ∇F_i(w_i)‖ = 1 but L‖u − w_i‖ = 0."""
+    gradient = lambda w, c: w - c  # noqa: E731
+    mean = (gradient(0, 1) + gradient(0, -1)) / 2
+    assert abs(mean - gradient(0, 1)) == 1
