@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import jax
@@ -36,6 +36,7 @@ class Ledger:
     state: State  # any state of the run: its shapes count
     key: Array
     participation: float = 1.0
+    _known: dict[int, NDArray[np.int64]] = field(default_factory=dict)
 
     @cached_property
     def _entries(self) -> Callable[[Array, Array], Array]:
@@ -57,11 +58,27 @@ class Ledger:
 
         return jax.jit(count)
 
+    @cached_property
+    def _same_every_round(self) -> bool:
+        """Shapes never change between rounds; what a mask leaves may."""
+        masked: list[bool] = []
+
+        def look(state: State, key: Array) -> None:
+            constants = jax.tree.map(jnp.asarray, self.algorithm.constants)
+            now = Round(jnp.int32(0), key, jnp.asarray(self.algorithm.topology.cell_weight), constants)
+            masked.extend(cells.mask is not None for cells in self.algorithm.deal(state, now))
+
+        jax.eval_shape(look, self.state, self.key)
+        return not any(masked)
+
     def cell_bytes(self, index: int) -> NDArray[np.int64]:
         """The size of each cell's model in global round `index`: what its clients hold and send."""
-        width = jax.tree.leaves(self.state)[0].dtype.itemsize
-        key = fold(self.key, Purpose.ALGORITHM, index)
-        return width * np.asarray(self._entries(jnp.int32(index), key)).astype(np.int64)
+        index = 0 if self._same_every_round else index
+        if index not in self._known:
+            width = jax.tree.leaves(self.state)[0].dtype.itemsize
+            key = fold(self.key, Purpose.ALGORITHM, index)
+            self._known[index] = width * np.asarray(self._entries(jnp.int32(index), key)).astype(np.int64)
+        return self._known[index]
 
     def participants(self, number: int) -> list[NDArray[np.int32]]:
         """The clients that take part in edge round `number`, cell by cell."""
@@ -84,7 +101,7 @@ class Ledger:
                 return {
                     "client_to_edge": each,
                     "edge_to_client": each.copy(),
-                    "edge_to_cloud": size,
+                    "edge_to_cloud": size.copy(),
                     "cloud_to_edge": size.copy(),
                 }
             case Gossip(graph=graph, steps=steps):
