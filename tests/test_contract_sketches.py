@@ -14,6 +14,7 @@ import pytest
 from fedge.core import tree
 from fedge.core.contract import Algorithm, Cells, Cloud
 from fedge.core.schedule import Schedule
+from fedge.cost.ledger import Ledger
 from tests.helpers import assert_mean_preserved, by_operator, distance, small, train
 
 
@@ -188,3 +189,12 @@ def test_masked_coordinates_do_not_move(engine, optimizer):
     assert (mask.sum(0) == 1).all()
     assert (after[mask == 0] == 0).all()
     assert (after[mask == 1] != np.asarray(dealt.weights["fc2/bias"])[mask == 1]).all()
+
+
+@pytest.mark.parametrize("cells", [1, 4, 7])
+def test_the_ledger_counts_what_a_cell_owns(cells):
+    """Disjoint and complete: the cells' models add up to one model, round after round, masked entries not counted."""
+    made = small(dtype="float64", clients=8, cells=cells)
+    ledger = Ledger(hist(made.config, made.topology, made.model), made.start, made.job.key)
+    for index in (0, 1):
+        assert ledger.cell_bytes(index).sum() == 8 * made.model.parameters

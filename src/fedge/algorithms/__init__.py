@@ -12,16 +12,14 @@ from fedge.core.contract import Factory
 
 class Entry(NamedTuple):
     factory: Factory
-    title: str
     keys: dict[str, Any] = {}  # configuration keys that only some algorithms read, with this one's defaults  # noqa: RUF012
 
 
 ALGORITHMS: dict[str, Entry] = {
-    "fedavg": Entry(fedavg, "FedAvg: clients average in the cloud"),
-    "hierfavg": Entry(hierfavg, "HierFAVG: clients average at their edge, edges in the cloud"),
+    "fedavg": Entry(fedavg),
+    "hierfavg": Entry(hierfavg),
     "sdfeel": Entry(
         sdfeel,
-        "SD-FEEL: clients average at their edge, edges gossip with their neighbours; no cloud",
         {"gossip": 1, "graph": "bipartite", "density": 0.4, "mixing": "optimal"},
     ),
 }

@@ -22,7 +22,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from fedge.core.contract import Algorithm, Cloud, Direct, Gossip, Round, State
+from fedge.core.contract import Algorithm, Cells, Cloud, Direct, Gossip, Round, State
 from fedge.core.keys import Purpose, fold
 from fedge.core.sampling import drawn_participants
 
@@ -41,22 +41,24 @@ class Ledger:
     @cached_property
     def _entries(self) -> Callable[[Array, Array], Array]:
         """(round, key) → numbers in each cell's model; where a mask says what a cell owns, only those are sent."""
-        shapes, algorithm = jax.eval_shape(lambda s: s, self.state), self.algorithm
+        shapes, cells_in_all = jax.eval_shape(lambda s: s, self.state), self.algorithm.topology.cells
 
         def count(index: Array, key: Array) -> Array:
-            state = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-            constants = jax.tree.map(jnp.asarray, algorithm.constants)
-            now = Round(index, key, jnp.asarray(algorithm.topology.cell_weight), constants)
-            total = jnp.zeros(algorithm.topology.cells, jnp.int32)
-            for cells in algorithm.deal(state, now):
+            total = jnp.zeros(cells_in_all, jnp.int32)
+            for cells in self._deal(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes), index, key):
                 for path, w in cells.weights.items():
                     owned = jnp.int32(math.prod(w.shape[1:]))
                     if cells.mask is not None:
-                        owned = (cells.mask[path].reshape(len(cells.ids), -1) != 0).sum(1)
+                        owned = (cells.mask[path].reshape(len(cells.ids), -1) != 0).sum(1, dtype=jnp.int32)
                     total = total.at[np.array(cells.ids)].add(owned)
             return total
 
         return jax.jit(count)
+
+    def _deal(self, state: State, index: Array, key: Array) -> tuple[Cells, ...]:
+        constants = jax.tree.map(jnp.asarray, self.algorithm.constants)
+        weight = jnp.asarray(self.algorithm.topology.cell_weight)
+        return self.algorithm.deal(state, Round(index, key, weight, constants))
 
     @cached_property
     def _same_every_round(self) -> bool:
@@ -64,9 +66,7 @@ class Ledger:
         masked: list[bool] = []
 
         def look(state: State, key: Array) -> None:
-            constants = jax.tree.map(jnp.asarray, self.algorithm.constants)
-            now = Round(jnp.int32(0), key, jnp.asarray(self.algorithm.topology.cell_weight), constants)
-            masked.extend(cells.mask is not None for cells in self.algorithm.deal(state, now))
+            masked.extend(cells.mask is not None for cells in self._deal(state, jnp.int32(0), key))
 
         jax.eval_shape(look, self.state, self.key)
         return not any(masked)

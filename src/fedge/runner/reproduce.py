@@ -22,8 +22,9 @@ from fedge.data import Dataset, load
 from fedge.errors import ConfigError, unknown
 from fedge.runner import record
 from fedge.runner.config import Config, read_toml
-from fedge.runner.loop import Workshop, run
+from fedge.runner.loop import Workshop, price, run
 from fedge.runner.record import Row
+from fedge.runner.setup import experiment
 
 Report = Callable[[str], None]
 PRINTED, TUNED = "printed", "tuned"
@@ -143,9 +144,6 @@ def _history(keys: dict[str, Any], points: int, dataset: Dataset, workshop: Work
 
 def _rounds(keys: dict[str, Any], dataset: Dataset) -> int:
     """How many rounds a budget allows."""
-    from fedge.runner.loop import price
-    from fedge.runner.setup import experiment
-
     return len(price(experiment(Config.of(keys), dataset)))
 
 
