@@ -44,7 +44,7 @@ def test_compare(tmp_path):
     done = call("compare", *SMALL, "--out", str(tmp_path / "both"), "--format", "json")
     assert done.exit_code == 0
     result = json.loads(done.stdout)
-    assert [r["algorithm"] for r in result["results"]] == ["fedavg", "hierfavg", "sdfeel"]
+    assert [r["algorithm"] for r in result["results"]] == ["fedavg", "hierfavg", "hist", "hiersfl", "sdfeel"]
     assert (tmp_path / "both/curves.png").stat().st_size > 10_000
 
 

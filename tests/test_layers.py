@@ -16,7 +16,7 @@ ALLOWED = {
     "theory": {"core", "errors"},
     "engine": {"core", "errors"},
     "runner": {"core", "errors", "algorithms", "models", "data", "cost", "engine", "_version"},
-    "view": {"core", "errors", "data", "runner"},
+    "view": {"core", "errors", "cost", "data", "runner"},
     "cli": {"", "errors", "algorithms", "data", "runner", "view"},
 }
 

@@ -22,16 +22,18 @@ from fedge.data.sources import where
 from fedge.errors import ConfigError, FedgeError, RunError
 from fedge.runner import compare as comparison
 from fedge.runner import loop
-from fedge.runner.config import Config, parse, read_toml
+from fedge.runner.config import CUSTOM, Config, parse, read_toml, words
 from fedge.runner.loop import Result
-from fedge.runner.reproduce import PRINTED, TUNED, figures_of, reproduce
-from fedge.runner.setup import Experiment, experiment
+from fedge.runner.reproduce import figures_of, reproduce
+from fedge.runner.setup import Experiment, cut_prices, experiment
 from fedge.view import terminal
 from fedge.view.progress import Ticker
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 data_app = typer.Typer(no_args_is_help=True, help="Data sets: list them, get them, see who would hold what.")
 app.add_typer(data_app, name="data")
+cost_app = typer.Typer(no_args_is_help=True, help="What a run would cost, before it is run.")
+app.add_typer(cost_app, name="cost")
 
 
 class Format(StrEnum):
@@ -159,7 +161,8 @@ def run_command(
 @app.command("compare", epilog=HINT)
 def compare_command(
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[ALGORITHM ...] [key=value ...]", help=f"{NAMES}; all unless named")
+        list[str] | None,
+        typer.Argument(metavar="[ALGORITHM ...] [key=value ...]", help=f"{NAMES}; unless named, each paper's own"),
     ] = None,
     config: ConfigFile = None,
     seed: Seed = None,
@@ -167,7 +170,7 @@ def compare_command(
     resume: Annotated[Path | None, typer.Option("--resume", metavar="DIR", help="finish the comparison in DIR")] = None,
     format: Output = Format.text,
 ) -> None:
-    """Run several algorithms (all, unless named) on the same data, clients and initial model."""
+    """Run several algorithms (unless named, each paper's own) on the same data, clients and initial model."""
     console = Console()
     ticker = Narrator(console if format is Format.text else None)
     with guarded(ticker):
@@ -195,7 +198,7 @@ class Draw(StrEnum):
 def reproduce_command(
     target: Annotated[str, typer.Argument(metavar="PAPER[/FIGURE]", help="for instance sdfeel/fig4b")],
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="instead of the recipe's")] = None,
-    variant: Annotated[str | None, typer.Option("--variant", help="printed or tuned; both unless given")] = None,
+    variant: Annotated[str | None, typer.Option("--variant", help="printed, tuned, …: all unless given")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="default: papers/PAPER/results")] = None,
     draw: Annotated[
         Draw, typer.Option("--draw", help="only: from CSV files that are there, without training")
@@ -203,17 +206,40 @@ def reproduce_command(
 ) -> None:
     """Reproduce a paper's figures: CSV, PNG, PDF and a JSON summary for each."""
     with guarded():
-        if variant not in (None, PRINTED, TUNED):
-            raise ConfigError(f"variant={variant} is not allowed; allowed: {PRINTED}, {TUNED}")
-        for name, figure, folder in figures_of(target, out):
-            if draw is not Draw.only:
-                variants = (variant,) if variant else (PRINTED, TUNED)
-                reproduce(target, name, folder, seeds, variants, lambda line: print(line, file=sys.stderr, flush=True))
+        if draw is Draw.only:
+            figures = iter(figures_of(target, out))
+        else:
+            figures = reproduce(target, out, seeds, variant, lambda line: print(line, file=sys.stderr, flush=True))
+        for name, figure, folder in figures:
             if draw is not Draw.no:
                 from fedge.view import plots
 
                 plots.save(plots.reproduction(figure, folder / f"{name}.csv"), folder / name)
             print(f"{name}: {folder / name}.csv and .json" + ("" if draw is Draw.no else ", .png and .pdf"))
+
+
+@cost_app.command("cuts", epilog=HINT)
+def cost_cuts(pairs: Pairs = None, config: ConfigFile = None, format: Output = Format.text) -> None:
+    """For every place to cut a model: activations, halves, work, and whether splitting beats sending the model.
+
+    Unless given: the model's own data set (CIFAR-10 for resnet18, else MNIST), batch 10, 5 × 1 local steps.
+    """
+    with guarded():
+        keys = gather(pairs or [], config, None)
+        data = "cifar10" if keys.get("model") == "resnet18" else "mnist"
+        chosen = {"model": "cnn", "data": data, "local_steps": 5, "edge_rounds": 1} | keys | {"algorithm": "hiersfl"}
+        for key in ("model", "data"):
+            if chosen[key] == CUSTOM:
+                raise ConfigError(
+                    f"{key}=custom has no table on the command line; name one of: {', '.join(words(key))}"
+                )
+        if "cut" in keys:
+            raise ConfigError("the table lists every cut; leave cut out")
+        prices = cut_prices(Config.of(chosen))
+        if format is Format.json:
+            print(json.dumps([terminal.cut_row(p) for p in prices]))
+        else:
+            terminal.say(Console(), terminal.cut_lines(prices))
 
 
 @app.command("keys")

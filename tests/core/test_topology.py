@@ -1,5 +1,6 @@
 """Laws of the averaging operators, for every topology drawn (SPEC §1: mean preservation, identity 8)."""
 
+import jax.numpy as jnp
 import networkx as nx
 import numpy as np
 import pytest
@@ -7,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.algorithms import ALGORITHMS
+from fedge.core.contract import Cells, Round
 from fedge.core.graph import NAMES, edge_graph, mixing_matrix
 from fedge.core.topology import Topology
 from fedge.errors import ConfigError
 from fedge.models import make
 from fedge.runner.config import Config
-from tests.helpers import assert_mean_preserved
+from tests.helpers import assert_mean_preserved, small
 
 TIGHT = {"atol": 1e-12, "rtol": 0}
 
@@ -52,7 +54,12 @@ def test_operators(topology, data, steps):
     np.testing.assert_allclose(h2 @ h1, h2, **TIGHT)
 
 
-@given(topologies(), st.integers(1, 3), st.integers(1, 3), st.sampled_from(sorted(ALGORITHMS)))
+@given(
+    topologies(),
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.sampled_from(sorted(set(ALGORITHMS) - {"hist", "hiersfl_v2"})),
+)
 def test_every_algorithm_preserves_the_mean(topology, local_steps, edge_rounds, name):
     knobs = {"local_steps": local_steps, "edge_rounds": edge_rounds}
     config = Config(algorithm=name, cells=topology.cells, clients=topology.clients, **knobs)
@@ -93,8 +100,9 @@ def test_named_graphs_are_connected_and_simple(name, edges):
 def test_links_written_out():
     assert sorted(edge_graph("0-1 1-2,2-0", 3).edges) == [(0, 1), (0, 2), (1, 2)]
     for text, match in [
-        ("0-1 1-0", "given twice"), ("0-0", "itself"), ("0-x1", "not a link"), ("0-1", "must link 0 to 2"),
-        ("0-1 2-3", r"components \[\[0, 1\], \[2, 3\]\]"), ("rng", "did you mean 'ring'"),
+        ("0-1 1-0", "given twice"), ("0-0", "itself"), ("0-x1", "not a link"), ("0-3", "servers are 0 to 2"),
+        ("0-1", r"components \[\[0, 1\], \[2\]\]"), ("0-1 2-3", r"components \[\[0, 1\], \[2, 3\]\]"),
+        ("rng", "did you mean 'ring'"),
     ]:  # fmt: skip
         with pytest.raises(ConfigError, match=match):
             edge_graph(text, 4 if "2-3" in text else 3)
@@ -131,3 +139,20 @@ def test_weights_of_the_papers():
     np.testing.assert_allclose(topology.uniform().weight, [0.25] * 4)
     np.testing.assert_allclose(topology.uniform_cells().weight, [1 / 6, 1 / 6, 1 / 6, 1 / 2])
     assert topology.one_cell().cells == 1
+
+
+def test_running_variances_are_never_mixed_with_negative_weights():
+    """On a star P has negative entries: mixed with it, positive variances could become negative."""
+    made = small(algorithm="sdfeel", model="resnet18", graph="star", clients=6, cells=6)
+    algorithm = made.job.algorithm
+    assert algorithm.exchange.mixing.min() < 0
+    path = "stem_norm/var"
+    rng = np.random.default_rng(0)
+    edges = {p: np.asarray(w) for p, w in algorithm.start(made.model.initialise(made.job.key)).items()}
+    edges[path] = np.exp(0.7 * rng.standard_normal(edges[path].shape)).astype(np.float32)
+    share, power = jnp.asarray(algorithm.topology.cell_weight), jnp.asarray(algorithm.constants)
+    now = Round(jnp.int32(0), made.job.key, share, power)
+    after = algorithm.merge(edges, (Cells(tuple(range(6)), edges),), now)
+    expected = np.tensordot(algorithm.topology.cell_weight, edges[path], 1)
+    np.testing.assert_allclose(after[path], np.tile(expected, (6, 1)), rtol=1e-6)
+    assert_mean_preserved(algorithm, path)

@@ -5,11 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedge.core.keys import Purpose, host_rng
 from fedge.cost.clock import SHANNON, Clock, Rates
 from fedge.cost.ledger import Ledger, totals
 from fedge.errors import ConfigError
 from fedge.models import make
-from fedge.runner.loop import price
+from fedge.runner.config import Config
+from fedge.runner.price import price
+from fedge.runner.setup import cut_prices, experiment
 from tests.helpers import small
 
 CNN, RESNET = 21_840, 11_173_962
@@ -137,3 +140,66 @@ def test_a_budget_decides_the_rounds():
     assert len(price(made)) == 30
     with pytest.raises(ConfigError, match=r"budget_bytes=10 does not cover one global round, which takes"):
         price(small(algorithm="hierfavg", budget_bytes=10))
+
+
+# A split model
+
+SPLIT = [  # SPEC §5: cut, activations, client's parameters, its share of the work, round seconds, K in 40 or 10,000 s
+    ("mnist", "cnn", 1, "pool1", 1440, 260, 0.300, 2.0490, 95),
+    ("mnist", "cnn", 1, "pool2", 320, 5_280, 0.966, 1.4455, 135),
+    ("cifar10", "resnet18", 2, "layer1", 65_536, 149_824, 0.275, 718.6, 130),
+    ("cifar10", "resnet18", 2, "layer2", 32_768, 675_392, 0.517, 687.5, 140),
+    ("cifar10", "resnet18", 2, "layer3", 16_384, 2_775_104, 0.758, 692.7, 140),
+]
+
+
+@pytest.mark.parametrize(("data", "model", "rounds", "cut", "activations", "own", "work", "seconds", "k"), SPLIT)
+def test_the_table_of_cuts(data, model, rounds, cut, activations, own, work, seconds, k):
+    keys = {"algorithm": "hiersfl", "data": data, "model": model, "local_steps": 5, "edge_rounds": rounds}
+    prices = {p.place.name: p for p in cut_prices(Config.of(keys))}
+    here = prices[cut]
+    assert (here.place.activations, here.place.client_parameters) == (activations, own)
+    assert here.place.client_work == pytest.approx(work, abs=5e-4)
+    assert here.round_seconds == pytest.approx(seconds, rel=1e-4)
+    assert 5 * rounds * int((40 if data == "mnist" else 10_000) / here.round_seconds) == k
+    assert prices["top"].round_seconds == pytest.approx(
+        rounds * (5 * here.rates.step_seconds + 32 * here.parameters / here.rates.uplink_bps)
+        + 320 * here.parameters / SHANNON
+    )
+    for each in prices.values():  # τ1·b·a + M_c < M, in bits
+        place = each.place
+        fewer = 5 * 10 * place.activations * place.bits + 32 * place.client_parameters < 32 * each.parameters
+        assert (each.upload_bits < each.whole_bits) == fewer
+
+
+@pytest.mark.parametrize("cut", ["0", "pool1", "pool2", "fc1", "top"])
+def test_ledger_and_clock_of_a_split_run_are_the_closed_form(cut):
+    keys = {"algorithm": "hiersfl", "model": "cnn", "cut": cut, "clients": 6, "cells": 3, "partition": "iid",
+            "local_steps": 5, "edge_rounds": 2, "batch": 10, "edge_hz": 8e9, "data": "fashion-mini"}  # fmt: skip
+    made = experiment(Config.of(keys))
+    price = next(p for p in cut_prices(made.config) if p.place.name == cut)
+    links = made.clock.ledger.round(0)
+    assert (links["client_to_edge"] * 8 == price.upload_bits).all()
+    back = price.upload_bits - (2 * 5 * 10 * price.place.activations * 8 if cut == "0" else 0)
+    assert (links["edge_to_client"] * 8 == back).all()
+    assert (links["edge_to_cloud"] == 4 * made.model.parameters).all()
+    assert cut == "top" or (links["labels_to_edge"] == 2 * 5 * 10 * 4).all()
+    assert made.clock.advance(made.clock.start, 0).max() == pytest.approx(price.round_seconds, rel=1e-9)
+
+
+def test_a_split_cell_waits_for_its_slowest_client_at_every_step():
+    """Followed event by event: activations up, the edge's work, gradients down, for each step; then the upload."""
+    keys = {"algorithm": "hiersfl", "model": "cnn", "cut": "pool2", "clients": 4, "cells": 1, "partition": "iid",
+            "local_steps": 3, "edge_rounds": 1, "device_spread": 0.5, "link_spread": 0.7, "straggle": 0.3}  # fmt: skip
+    made = experiment(Config.of(keys))
+    clock, rates, cut = made.clock, made.clock.rates, made.clock.ledger.cut
+    device, link, backhaul, _ = clock._slowness
+    late = 1 + rates.straggle * host_rng(0, Purpose.DELAY, 1).standard_exponential(4)
+    ready, edge = np.zeros(4), 0.0
+    for _ in range(3):
+        arrived = ready + cut.client_work * rates.step_seconds * device * late + 8 * cut.up / rates.uplink_bps * link
+        edge = arrived.max() + (1 - cut.client_work) * rates.step_seconds
+        ready = edge + 8 * cut.down / rates.uplink_bps * link
+    own, whole = (8 * clock.ledger.cell_bytes(0, client=c)[0] for c in (True, False))
+    done = (ready + own / rates.uplink_bps * link).max() + whole / rates.cloud_bps * backhaul[0]
+    assert clock.advance(clock.start, 0)[0] == pytest.approx(done, rel=1e-12)

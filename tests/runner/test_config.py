@@ -47,8 +47,28 @@ def test_impossible_combinations(keys, match):
     refused(match, **keys)
 
 
+@pytest.mark.parametrize(
+    ("keys", "match"),
+    [
+        ({"algorithm": "hist", "out_bias": "ownr"}, "allowed: owner, shared, none, author; did you mean 'owner'"),
+        ({"algorithm": "hist", "rescale": "1/N"}, "allowed: none, mean"),
+        ({"algorithm": "hiersfl", "messages": "maybe"}, "allowed: true or false"),
+        ({"algorithm": "sdfeel", "graph": "none3.txt"}, "graph=none3.txt is no file"),
+    ],
+)
+def test_choices_are_listed(keys, match):
+    refused(match, **keys)
+
+
+def test_a_cut_may_be_a_number():
+    assert Config.of({"algorithm": "hiersfl", "cut": 0}).cut == "0"
+
+
 def test_missing_algorithm():
-    with pytest.raises(ConfigError, match="algorithm is missing; give one of: fedavg, hierfavg, sdfeel"):
+    with pytest.raises(
+        ConfigError,
+        match="algorithm is missing; give one of: fedavg, hierfavg, hfedavg, hist, hiersfl, hiersfl_v2, sdfeel",
+    ):
         Config.of({})
 
 

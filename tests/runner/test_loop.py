@@ -227,13 +227,16 @@ def test_resume_refuses_what_it_cannot_continue(tmp_path):
 
 def test_compare_shares_everything_but_the_algorithm(tmp_path):
     results = fedge.compare(out=tmp_path / "both", dataset=toy(), **{k: v for k, v in KEYS.items() if k != "algorithm"})
-    assert list(results) == ["fedavg", "hierfavg", "sdfeel"]
-    one, two, _ = (r.experiment for r in results.values())
+    assert list(results) == ["fedavg", "hierfavg", "hist", "hiersfl", "sdfeel"]
+    one, two, *_ = (r.experiment for r in results.values())
     assert all((a == b).all() for a, b in zip(one.partition.samples, two.partition.samples, strict=True))
     assert all((np.asarray(one.start[p]) == np.asarray(two.start[p])).all() for p in one.start)
     assert (tmp_path / "both/fedavg/result.json").exists()
     with pytest.raises(RunError, match="not empty"):
-        fedge.compare(out=tmp_path / "both", dataset=toy())
+        fedge.compare(["fedavg"], out=tmp_path / "both", dataset=toy(), clients=6, cells=2)
+    with pytest.raises(ConfigError, match=r"hist: cells=11 cannot share the 10 units of 'conv1'.*or name"):
+        fedge.compare(out=tmp_path / "new", dataset=toy((16, 16, 1)), model="cnn", clients=11, cells=11)
+    assert not (tmp_path / "new").exists()
     with pytest.raises(ConfigError, match="unknown algorithm 'x'"):
         fedge.compare(["x"])
 

@@ -6,10 +6,13 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from fedge.algorithms.hiersfl import client_stages
 from fedge.cli import app
+from fedge.data import DATASETS
 from fedge.errors import ConfigError
 from fedge.runner.config import Config, read_toml
-from fedge.runner.reproduce import figures_of, recipes
+from fedge.runner.reproduce import VARIANTS, figures_of, recipes, series_keys
+from fedge.runner.setup import make_model
 
 RECIPE = """
 seeds = 2
@@ -65,12 +68,14 @@ def test_unknown_targets(papers):
         figures_of("small/fig2")
 
 
-@pytest.mark.parametrize("paper", ["sdfeel"])
+@pytest.mark.parametrize("paper", ["sdfeel", "hist", "hiersfl"])
 def test_recipes_in_the_repository_are_valid(paper):
     """Every series of every figure is a configuration that can be."""
     recipe, home = recipes(paper)
     assert read_toml(home / "recipes.toml") == recipe
     for figure in recipe["figures"].values():
         for series in figure["series"]:
-            keys = recipe["base"] | recipe["sets"][figure["set"]] | figure["keys"] | series
-            Config.of({k: v for k, v in keys.items() if k != "label"})
+            for variant in recipe.get("variants", VARIANTS).values():
+                config = Config.of(series_keys(recipe, figure, series, variant)[1])
+                if config.cut is not None:
+                    client_stages(make_model(config, DATASETS[config.data].shape, 10), config.cut)

@@ -7,9 +7,13 @@
     T_k = A if τ1τ2 | k;  H1 if τ1 | k;  else I
 
 Symbols: κ1 = τ1 = local_steps, κ2 = τ2 = edge_rounds.
+
+HFedAvg, the baseline of the HIST paper, is the same with m_i = 1/(N·n_d): every cell counts the same.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from fedge.core import tree
 from fedge.core.contract import Algorithm, Cells, Cloud, Knobs, Round, Unitary
@@ -44,3 +48,7 @@ def hierfavg(knobs: Knobs, topology: Topology, model: Unitary) -> Algorithm:
         operator=operator,
         exchange=Cloud(),
     )
+
+
+def hfedavg(knobs: Knobs, topology: Topology, model: Unitary) -> Algorithm:
+    return replace(hierfavg(knobs, topology.uniform_cells(), model), name="hfedavg")

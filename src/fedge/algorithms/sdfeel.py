@@ -13,6 +13,8 @@ Departures from the paper, and why:
 - The paper's P = I − εL keeps the weighted mean only if all cells hold equally much data. `mixing_matrix` weights the
   Laplacian by the cells' data, P = I − ε·L·Ω⁻¹, which equals the paper's P for equal cells.
 - `mixing=mean` uses P = m̃·1ᵀ on a complete graph: exactly HierFAVG, also for unequal cells.
+- Where P has negative entries, BatchNorm's running variances are averaged over all edges instead: mixed with P they
+  could become negative.
 - The tested model is the consensus u = Σ m̃_d w_d; the edges' own models are tested beside it (the paper does not say
   which it tests).
 """
@@ -42,6 +44,7 @@ def sdfeel(knobs: Knobs, topology: Topology, model: Unitary) -> Algorithm:
         mixing, zeta = np.outer(topology.cell_weight, np.ones(topology.cells)), 0.0
     steps = knobs.gossip or 0
     power = np.linalg.matrix_power(mixing, steps)  # α exchanges in one product
+    averaged = model.variances if mixing.min() < 0 else frozenset()
 
     def start(w: Weights) -> Weights:
         return tree.repeat(w, topology.cells)
@@ -50,14 +53,16 @@ def sdfeel(knobs: Knobs, topology: Topology, model: Unitary) -> Algorithm:
         return (Cells(every_cell, edges),)
 
     def merge(edges: Weights, cells: tuple[Cells, ...], now: Round) -> Weights:
-        return tree.weighted_sum(now.constants, cells[0].weights)
+        mixed = tree.weighted_sum(now.constants, cells[0].weights)
+        kept = {path: cells[0].weights[path] for path in averaged}
+        return mixed | tree.repeat(tree.weighted_sum(now.cell_weight, kept), topology.cells)
 
     def consensus(edges: Weights, cell_weight: Array) -> Weights:
         return tree.weighted_sum(cell_weight, edges)
 
     def operator(k: int, path: str) -> Matrix:
         if schedule.is_global(k):
-            return topology.gossip_operator(mixing, steps)
+            return topology.cloud_operator if path in averaged else topology.gossip_operator(mixing, steps)
         return topology.edge_operator if schedule.is_edge(k) else topology.identity
 
     return Algorithm(

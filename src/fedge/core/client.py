@@ -14,9 +14,11 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+from fedge.core import tree
 from fedge.core.keys import Purpose, fold
 from fedge.core.sampling import Sampler
-from fedge.core.tree import Weights, split
+from fedge.core.split import Split, client_backward, client_forward, edge_step
+from fedge.core.tree import Weights
 
 Scale = tuple[tuple[float, ...], tuple[float, ...]]
 
@@ -48,6 +50,7 @@ class Task:
     optimiser: Callable[[Array], optax.GradientTransformation]  # from the learning rate
     scale: Scale  # channel mean and standard deviation of inputs in [0, 1]
     dtype: jnp.dtype
+    split: Split | None = None  # take gradients by messages between the two halves of a split model
 
     def inputs(self, data: Data, index: Array) -> tuple[Array, Array]:
         return normalise(data.x[index], self.scale, self.dtype), data.y[index]
@@ -63,14 +66,28 @@ class Task:
         """Minibatch loss, its gradient over the trainable paths, and the running statistics after the batch."""
         x, y = self.inputs(data, index)
         dropout = fold(key, Purpose.DROPOUT, client, iteration)
+        if self.split is not None:
+            return self._by_messages(self.split, weights, x, y, dropout)
 
         def loss(params: Weights, rest: Weights) -> tuple[Array, Weights]:
             logits, statistics = self.forward(params | rest, x, train=True, key=dropout)
             return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean(), statistics
 
-        params, rest = split(weights, self.trainable.__contains__)
+        params, rest = tree.split(weights, self.trainable.__contains__)
         (value, statistics), gradient = jax.value_and_grad(loss, has_aux=True)(params, rest)
         return value, gradient, statistics
+
+    def _by_messages(
+        self, split: Split, weights: Weights, x: Array, y: Array, key: Array
+    ) -> tuple[Array, Weights, Weights]:
+        """The same gradient; each function below is handed only what its side of the network has."""
+        params, rest = tree.split(weights, self.trainable.__contains__)
+        mine, theirs = tree.split(params, split.on_client)
+        my_rest, their_rest = tree.split(rest, split.on_client)
+        up = client_forward(split, mine | my_rest, x, y, key)
+        value, g_edge, s_edge, down = edge_step(split, theirs, their_rest, up, key)
+        g_client, s_client = client_backward(split, mine, my_rest, x, down, key)
+        return value, g_client | g_edge, s_client | s_edge
 
     def update(
         self,
@@ -82,16 +99,19 @@ class Task:
         mask: Weights | None,
     ) -> tuple[Weights, optax.OptState]:
         """One optimiser step; coordinates outside the mask stay where they are, whatever the optimiser does."""
-        params, rest = split(weights, self.trainable.__contains__)
-        delta, memory = self.optimiser(lr).update(gradient, memory, params)
+
+        def owned(tensors: Weights) -> Weights:
+            return {path: x * mask[path] if mask and path in mask else x for path, x in tensors.items()}
+
+        params, rest = tree.split(weights, self.trainable.__contains__)
+        delta, memory = self.optimiser(lr).update(owned(gradient), memory, params)
         assert isinstance(delta, dict)
-        if mask is not None:
-            delta = {path: d * mask[path] for path, d in delta.items()}
+        delta = owned(delta)
         return {path: p + delta[path] for path, p in params.items()} | rest | statistics, memory
 
     def fresh(self, lr: Array, weights: Weights) -> optax.OptState:
         """The optimiser's memory at the start of an edge round: a client keeps nothing from one to the next."""
-        return self.optimiser(lr).init(split(weights, self.trainable.__contains__)[0])
+        return self.optimiser(lr).init(tree.split(weights, self.trainable.__contains__)[0])
 
 
 def normalise(x: Array, scale: Scale, dtype: jnp.dtype) -> Array:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 import networkx as nx
@@ -35,7 +36,7 @@ class Cells(NamedTuple):
 
     ids: tuple[int, ...]  # which cells, known when the program is traced
     weights: Weights  # leading axis: one model for each of these cells
-    mask: Weights | None = None  # same shapes, 1 where the cell trains a coordinate, 0 where it must not
+    mask: Weights | None = None  # 1 where the cell owns a coordinate, 0 where not; a path that is absent is all its own
 
 
 class Round(NamedTuple):
@@ -64,6 +65,14 @@ class Gossip(NamedTuple):
     steps: int  # α
 
 
+class Sharing(Enum):
+    """How a cell's clients share what `Algorithm.shared` names."""
+
+    MEAN = "one copy at the edge, stepped by the clients' mean gradient"
+    COPIES = "a copy for each client, averaged after every step"
+    SEQUENTIAL = "one copy at the edge, stepped by one client after the other"
+
+
 @dataclass(frozen=True)
 class Algorithm:
     """An algorithm as a value of pure functions; `topology` is the hierarchy and the client weights it works with."""
@@ -78,8 +87,11 @@ class Algorithm:
     operator: Callable[[int, str], Matrix] | None  # (k, path) → T_k; None where no one matrix serves a path (HIST)
     exchange: Direct | Cloud | Gossip  # who talks to whom: what costs and pictures are made from
     shared: Callable[[str], bool] | None = None  # paths the cell holds once and steps with its mean gradient
+    sharing: Sharing = Sharing.MEAN
+    client_stages: tuple[str, ...] | None = None  # what of a split model runs on the client
     constants: Any = None  # arrays that may differ between runs of one shape: passed in, not compiled in
     edges: Callable[[State], Weights] | None = None  # state → one model per edge, where edges keep their own
+    stale_statistics: bool = False  # the merged model has other activations than those BatchNorm's statistics are of
 
 
 class Knobs(Protocol):
@@ -100,6 +112,12 @@ class Knobs(Protocol):
     @property
     def cut(self) -> str | None: ...
     @property
+    def server_copies(self) -> str | None: ...
+    @property
+    def out_bias(self) -> str | None: ...
+    @property
+    def rescale(self) -> str | None: ...
+    @property
     def seed(self) -> int: ...
 
 
@@ -112,6 +130,10 @@ class Unitary(Protocol):
     def template(self) -> dict[str, Any]: ...  # path → something with a shape
     @property
     def stages(self) -> tuple[str, ...]: ...
+    @property
+    def trainable(self) -> frozenset[str]: ...
+    @property
+    def variances(self) -> frozenset[str]: ...
     def stage_of(self, path: str) -> str: ...
 
 

@@ -6,6 +6,10 @@
     t_cl  = bits of a model / cloud_bps                        edge → cloud, or client → cloud where there are no edges
 
     SD-FEEL   τ2(τ1 t_c + t_u) + α t_ss       HierFAVG  τ2(τ1 t_c + t_u) + t_cl       FedAvg  τ t_c + t_cl
+    HierSFL   τ2[τ1(φ t_c + (1−φ) t_c·cpu_hz/edge_hz + 2 t_act) + t_u of the client half] + t_cl; φ is the client's
+              share of the multiply-adds, t_act = bits of a minibatch's activations / uplink_bps; labels take no time
+
+With HIST a client's model is smaller, and so are its steps (by multiply-adds) and transfers: 1/N of HierFAVG's time.
 
 Each edge keeps its own time: it waits for its slowest client at every edge round, for all edges at a cloud average, and
 for its neighbours only at a gossip exchange. Downlinks take no time, as in the papers, unless `downlink` is set.
@@ -36,6 +40,7 @@ class Rates:
     long, drawn for each client and edge round."""
 
     step_seconds: float  # t_c of a client at par
+    edge_speed: float = 1.0  # of an edge's processor, over a client's at par
     uplink_bps: float = SHANNON
     edge_bps: float = 10 * SHANNON
     cloud_bps: float = SHANNON / 10
@@ -54,6 +59,7 @@ class Clock:
     ledger: Ledger
     rates: Rates
     seed: int = 0
+    work: float | Times = 1.0  # a client's step as a share of one on the whole model; one number, or one per cell
 
     @cached_property
     def _slowness(self) -> tuple[Times, Times, Times, dict[tuple[int, int], float]]:
@@ -75,11 +81,11 @@ class Clock:
     def advance(self, ready: Times, index: int) -> Times:
         """When each edge has finished global round `index`, if it could begin at `ready`."""
         algorithm, schedule, r = self.ledger.algorithm, self.ledger.algorithm.schedule, self.rates
-        bits = 8.0 * self.ledger.cell_bytes(index)
+        bits, own = 8.0 * self.ledger.cell_bytes(index), 8.0 * self.ledger.cell_bytes(index, client=True)
         rate = r.cloud_bps if isinstance(algorithm.exchange, Direct) else r.uplink_bps
         ways = 2 if r.downlink else 1
         for a in range(schedule.edge_rounds):
-            ready = ready + self._edge_round(index * schedule.edge_rounds + a, ways * bits / rate)
+            ready = ready + self._edge_round(index * schedule.edge_rounds + a, ways * own / rate)
         match algorithm.exchange:
             case Direct():
                 return ready
@@ -92,14 +98,33 @@ class Clock:
 
     def _edge_round(self, number: int, transfer: Times) -> Times:
         """How long each cell takes: its slowest participant's steps and upload."""
-        work = self.ledger.algorithm.schedule.local_steps * self.rates.step_seconds
+        steps, topology = self.ledger.algorithm.schedule.local_steps, self.ledger.algorithm.topology
+        work = self.rates.step_seconds * (self.work * np.ones(topology.cells))
+        up = down = at_edge = 0.0
+        if (cut := self.ledger.cut) is not None:
+            at_edge = (1 - cut.client_work) * self.rates.step_seconds / self.rates.edge_speed
+            work, up, down = (
+                cut.client_work * work,
+                8 * cut.up / self.rates.uplink_bps,
+                8 * cut.down / self.rates.uplink_bps,
+            )
         if self.rates.equal:
-            return work + transfer
+            return steps * (work + at_edge + up + down) + transfer
         rng = host_rng(self.seed, Purpose.DELAY, number + 1)
         device, uplink, _, _ = self._slowness
         late = 1 + self.rates.straggle * rng.standard_exponential(len(device))
-        taken = work * device * late + transfer[self.ledger.algorithm.topology.cell] * uplink
-        return np.array([taken[own].max() for own in self.ledger.participants(number)])
+        step, last = work[topology.cell] * device * late, transfer[topology.cell] * uplink
+        present = self.ledger.participants(number)
+        if cut is None:
+            return np.array([(steps * step + last)[own].max() for own in present])
+        # The edge waits for all activations at every step; a gradient's way back is part of its client's next step.
+        first, next_ = step + up * uplink, step + (up + down) * uplink
+        return np.array(
+            [
+                first[own].max() + (steps - 1) * next_[own].max() + steps * at_edge + (last + down * uplink)[own].max()
+                for own in present
+            ]
+        )
 
     def _exchange(self, ready: Times, transfer: Times) -> Times:
         """One gossip exchange: an edge goes on when its neighbours' models are there."""

@@ -1,6 +1,8 @@
 """Bytes per link and tier, counted from the models that are really handed out.
 
-    client_to_edge, edge_to_client    each participating client, each edge round
+    client_to_edge, edge_to_client    each participating client, each edge round; where the model is split, its own
+                                      half, and at every iteration activations up and gradients down
+    labels_to_edge                    with the activations of a split model
     edge_to_cloud, cloud_to_edge      each edge, each global round
     edge_to_edge                      each direction of each link, each gossip exchange
     client_to_cloud, cloud_to_client  each participating client, each global round, where there are no edges
@@ -14,6 +16,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,28 +33,48 @@ Links = dict[str, NDArray[np.int64]]
 """tier → bytes on each of its links: one per client, per edge, or per direction of a link between edges."""
 
 
+class Cut(NamedTuple):
+    """What crosses a split model's cut at each iteration, in bytes, and who computes how much of it."""
+
+    up: int  # activations of a minibatch
+    down: int  # their gradients
+    labels: int
+    client_work: float  # share of a step's multiply-adds on the client
+
+
+class Dealt(NamedTuple):
+    """Cells whose models have the same shapes."""
+
+    ids: tuple[int, ...]
+    shapes: dict[str, jax.ShapeDtypeStruct]
+    masked: bool
+
+
 @dataclass(frozen=True, eq=False)
 class Ledger:
     algorithm: Algorithm
     state: State  # any state of the run: its shapes count
     key: Array
     participation: float = 1.0
-    _known: dict[int, NDArray[np.int64]] = field(default_factory=dict)
+    cut: Cut | None = None
+    _known: dict[tuple[int, bool], NDArray[np.int64]] = field(default_factory=dict)
 
     @cached_property
-    def _entries(self) -> Callable[[Array, Array], Array]:
-        """(round, key) → numbers in each cell's model; where a mask says what a cell owns, only those are sent."""
+    def _entries(self) -> Callable[[Array, Array], tuple[Array, Array]]:
+        """(round, key) → numbers in each cell's model, and in a client's part of it; of a masked path, the owned."""
         shapes, cells_in_all = jax.eval_shape(lambda s: s, self.state), self.algorithm.topology.cells
 
-        def count(index: Array, key: Array) -> Array:
-            total = jnp.zeros(cells_in_all, jnp.int32)
+        def count(index: Array, key: Array) -> tuple[Array, Array]:
+            total = own = jnp.zeros(cells_in_all, jnp.int32)
             for cells in self._deal(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes), index, key):
                 for path, w in cells.weights.items():
                     owned = jnp.int32(math.prod(w.shape[1:]))
-                    if cells.mask is not None:
+                    if cells.mask is not None and path in cells.mask:
                         owned = (cells.mask[path].reshape(len(cells.ids), -1) != 0).sum(1, dtype=jnp.int32)
                     total = total.at[np.array(cells.ids)].add(owned)
-            return total
+                    if self.algorithm.shared is None or not self.algorithm.shared(path):
+                        own = own.at[np.array(cells.ids)].add(owned)
+            return total, own
 
         return jax.jit(count)
 
@@ -61,24 +84,27 @@ class Ledger:
         return self.algorithm.deal(state, Round(index, key, weight, constants))
 
     @cached_property
-    def _same_every_round(self) -> bool:
-        """Shapes never change between rounds; what a mask leaves may."""
-        masked: list[bool] = []
+    def dealt(self) -> list[Dealt]:
+        """The shapes of what cells are handed, which never change between rounds."""
+        found: list[Dealt] = []
 
         def look(state: State, key: Array) -> None:
-            masked.extend(cells.mask is not None for cells in self._deal(state, jnp.int32(0), key))
+            for cells in self._deal(state, jnp.int32(0), key):
+                shapes = {p: jax.ShapeDtypeStruct(w.shape[1:], w.dtype) for p, w in cells.weights.items()}
+                found.append(Dealt(cells.ids, shapes, bool(cells.mask)))
 
         jax.eval_shape(look, self.state, self.key)
-        return not any(masked)
+        return found
 
-    def cell_bytes(self, index: int) -> NDArray[np.int64]:
-        """The size of each cell's model in global round `index`: what its clients hold and send."""
-        index = 0 if self._same_every_round else index
-        if index not in self._known:
+    def cell_bytes(self, index: int, *, client: bool = False) -> NDArray[np.int64]:
+        """The size of each cell's model in global round `index`, or of the part that its clients hold and send."""
+        index = index if any(dealt.masked for dealt in self.dealt) else 0  # what a mask leaves may change
+        if (index, client) not in self._known:
             width = jax.tree.leaves(self.state)[0].dtype.itemsize
-            key = fold(self.key, Purpose.ALGORITHM, index)
-            self._known[index] = width * np.asarray(self._entries(jnp.int32(index), key)).astype(np.int64)
-        return self._known[index]
+            counts = self._entries(jnp.int32(index), fold(self.key, Purpose.ALGORITHM, index))
+            for whose, count in zip((False, True), counts, strict=True):
+                self._known[index, whose] = width * np.asarray(count).astype(np.int64)
+        return self._known[index, client]
 
     def participants(self, number: int) -> list[NDArray[np.int32]]:
         """The clients that take part in edge round `number`, cell by cell."""
@@ -93,17 +119,18 @@ class Ledger:
         for a in range(schedule.edge_rounds):
             for own in self.participants(index * schedule.edge_rounds + a):
                 turns[own] += 1
-        each = turns * size[algorithm.topology.cell]
+        each = turns * self.cell_bytes(index, client=True)[algorithm.topology.cell]
         match algorithm.exchange:
             case Direct():
                 return {"client_to_cloud": each, "cloud_to_client": each.copy()}
             case Cloud():
-                return {
-                    "client_to_edge": each,
-                    "edge_to_client": each.copy(),
-                    "edge_to_cloud": size.copy(),
-                    "cloud_to_edge": size.copy(),
-                }
+                links = {"client_to_edge": each, "edge_to_client": each.copy()}
+                if self.cut is not None:
+                    steps = turns * schedule.local_steps
+                    links["client_to_edge"] += steps * self.cut.up
+                    links["edge_to_client"] += steps * self.cut.down
+                    links["labels_to_edge"] = steps * self.cut.labels
+                return links | {"edge_to_cloud": size.copy(), "cloud_to_edge": size.copy()}
             case Gossip(graph=graph, steps=steps):
                 between = steps * size[np.array([sender for sender, _ in directed(graph)], np.int64)]
                 return {"client_to_edge": each, "edge_to_client": each.copy(), "edge_to_edge": between}

@@ -48,5 +48,8 @@ class Engine(ABC):
         self.job = job
 
     @abstractmethod
+    def rounds(self, state: State, first: int, count: int) -> tuple[State, float]:
+        """Global rounds `first`, `first` + 1, …, counted from 0: the state after them, and the last one's mean loss."""
+
     def round(self, state: State, index: int) -> tuple[State, float]:
-        """Global round `index`, counted from 0: the state after it, and its mean minibatch loss."""
+        return self.rounds(state, index, 1)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from fedge.core import tree
-from fedge.core.contract import Cells, Round, State
+from fedge.core.contract import Cells, Round, Sharing, State
 from fedge.core.keys import Purpose, fold
 from fedge.core.sampling import drawn_participants
 from fedge.core.tree import Weights
@@ -24,7 +25,13 @@ class Reference(Engine):
         self._update = jax.jit(task.update)
         self._indices = jax.jit(task.indices, static_argnums=4)
 
-    def round(self, state: State, index: int) -> tuple[State, float]:
+    def rounds(self, state: State, first: int, count: int) -> tuple[State, float]:
+        loss = 0.0
+        for index in range(first, first + count):
+            state, loss = self._round(state, index)
+        return state, loss
+
+    def _round(self, state: State, index: int) -> tuple[State, float]:
         algorithm, schedule = self.job.algorithm, self.job.algorithm.schedule
         cell_weight = jnp.asarray(algorithm.topology.cell_weight, self.job.task.dtype)
         constants = jax.tree.map(jnp.asarray, algorithm.constants)
@@ -62,6 +69,9 @@ class Reference(Engine):
         replicas = [dict(model) for _ in clients]
         memories = [task.fresh(lr, model) for _ in clients]
         batches = [self._indices(job.key, job.data, jnp.int32(i), jnp.int32(first), steps) for i in clients]
+        sharing = job.algorithm.sharing
+        if sharing is Sharing.SEQUENTIAL:
+            return self._one_after_the_other(model, mask, clients, share, batches, first)
         loss = 0.0
         for step in range(steps):
             gradients, statistics = [], []
@@ -72,13 +82,37 @@ class Reference(Engine):
                 gradients.append(gradient)
                 statistics.append(after)
                 loss += share[n] * float(value) / steps
-            for given in (gradients, statistics):  # what the cell shares, every client steps by the cell's mean
+            for given in (gradients, statistics) if sharing is Sharing.MEAN else ():  # what the cell shares
                 mean = _mean(share, [tree.split(g, shared)[0] for g in given])
                 for n, g in enumerate(given):
                     given[n] = g | mean
             for n in range(len(clients)):
                 replicas[n], memories[n] = self._update(lr, replicas[n], memories[n], gradients[n], statistics[n], mask)
+            if sharing is Sharing.COPIES:
+                mean = _mean(share, [tree.split(r, shared)[0] for r in replicas])
+                replicas = [r | mean for r in replicas]
         return _mean(share, replicas), loss
+
+    def _one_after_the_other(
+        self, model: Weights, mask: Weights | None, clients: list[int], share: list[float], batches: list[Array],
+        first: int,
+    ) -> tuple[Weights, float]:  # fmt: skip
+        """As above, but at each step one client after the other steps what the cell shares."""
+        job, task, shared = self.job, self.job.task, self.job.algorithm.shared or (lambda path: False)
+        steps, lr = job.algorithm.schedule.local_steps, jnp.asarray(job.lr, task.dtype)
+        common, private = tree.split(model, shared)
+        memory, replicas = task.fresh(lr, common), [private for _ in clients]
+        memories, loss = [task.fresh(lr, private) for _ in clients], 0.0
+        for step in range(steps):
+            for n, i in enumerate(clients):
+                value, gradient, after = self._gradient(
+                    replicas[n] | common, job.data, batches[n][step], job.key, jnp.int32(i), jnp.int32(first + step)
+                )
+                (g_common, g_own), (s_common, s_own) = tree.split(gradient, shared), tree.split(after, shared)
+                common, memory = self._update(lr, common, memory, g_common, s_common, mask)
+                replicas[n], memories[n] = self._update(lr, replicas[n], memories[n], g_own, s_own, mask)
+                loss += share[n] * float(value) / steps
+        return _mean(share, replicas) | common, loss
 
 
 def _mean(share: list[float], models: list[Weights]) -> Weights:

@@ -1,4 +1,4 @@
-"""The fast engine: one compiled program per global round.
+"""The fast engine: one compiled program for any number of global rounds.
 
 Clients are independent between edge averages, so they are spread over the devices, taken in chunks (side by side under
 `vmap`, or one at a time, which is what a CPU core likes), and each result is folded at once into its cell's running
@@ -31,13 +31,13 @@ from fedge.core.keys import Purpose, fold, permute
 from fedge.core.sampling import participants
 from fedge.core.tree import Weights
 from fedge.engine.base import Engine, Job
+from fedge.engine.lockstep import LOCKSTEP, Cell
 from fedge.engine.mesh import AXIS, EVERYWHERE, SPREAD, mesh_of
 
 
 class Inputs(NamedTuple):
-    """Everything a compiled round reads besides the state."""
+    """Everything a compiled round reads besides the state and its number."""
 
-    round: Array  # global, from 0
     key: Array
     lr: Array
     data: Data
@@ -67,7 +67,6 @@ class Vectorised(Engine):
         self.job = job
         topology, dtype = job.algorithm.topology, job.task.dtype
         inputs = Inputs(
-            round=jnp.int32(0),
             key=job.key,
             lr=jnp.asarray(job.lr, dtype),
             data=job.data,
@@ -78,26 +77,34 @@ class Vectorised(Engine):
         )
         self._inputs: Inputs = jax.device_put(inputs, NamedSharding(self._mesh, EVERYWHERE))
 
-    def round(self, state: State, index: int) -> tuple[State, float]:
+    def rounds(self, state: State, first: int, count: int) -> tuple[State, float]:
         everywhere = NamedSharding(self._mesh, EVERYWHERE)
         state = jax.device_put(state, everywhere)
-        inputs = self._inputs._replace(round=jax.device_put(jnp.int32(index), everywhere))
+        span = jax.device_put((jnp.int32(first), jnp.int32(first + count)), everywhere)
         if self._program is None:
             began = time.perf_counter()
-            self._program = jax.jit(self._round, out_shardings=everywhere).lower(state, inputs).compile()
+            self._program = jax.jit(self._rounds, out_shardings=everywhere).lower(state, span, self._inputs).compile()
             self.compile_seconds = time.perf_counter() - began
-        state, loss = self._program(state, inputs)
+        state, loss = self._program(state, span, self._inputs)
         return state, float(loss)
 
-    def _round(self, state: State, inputs: Inputs) -> tuple[State, Array]:
+    def _rounds(self, state: State, span: tuple[Array, Array], inputs: Inputs) -> tuple[State, Array]:
+        """One program for any number of rounds: the host is not asked in between."""
+
+        def body(index: Array, carry: tuple[State, Array]) -> tuple[State, Array]:
+            return self._round(carry[0], index, inputs)
+
+        return lax.fori_loop(*span, body, (state, jnp.zeros((), self.job.task.dtype)))
+
+    def _round(self, state: State, index: Array, inputs: Inputs) -> tuple[State, Array]:
         algorithm, schedule = self.job.algorithm, self.job.algorithm.schedule
-        key = fold(inputs.key, Purpose.ALGORITHM, inputs.round)
-        now = Round(inputs.round, key, inputs.cell_weight, inputs.constants)
+        key = fold(inputs.key, Purpose.ALGORITHM, index)
+        now = Round(index, key, inputs.cell_weight, inputs.constants)
         dealt = algorithm.deal(state, now)
         train = self._independent if algorithm.shared is None else self._lockstep
 
         def edge_round(models: tuple[Weights, ...], a: Array) -> tuple[tuple[Weights, ...], Array]:
-            number = inputs.round * schedule.edge_rounds + a
+            number = index * schedule.edge_rounds + a
             loss = jnp.zeros((), self.job.task.dtype)
             after = []
             for cells, weights in zip(dealt, models, strict=True):
@@ -216,37 +223,14 @@ class Vectorised(Engine):
     def _cell(
         self, weights: Weights, mask: Weights | None, client: Array, share: Array, first: Array, inputs: Inputs
     ) -> tuple[Weights, Array]:
-        """One cell's `local_steps`: private paths per client, shared paths once, stepped by the mean gradient."""
+        """One cell's `local_steps`, all its clients in lockstep."""
         task, steps = self.job.task, self.job.algorithm.schedule.local_steps
         shared = self.job.algorithm.shared
         assert shared is not None
-        common, private = tree.split(weights, shared)
-        mask_common, mask_private = (None, None) if mask is None else tree.split(mask, shared)
-        replicas = tree.repeat(private, len(client))
-        fresh = partial(task.fresh, inputs.lr)
-        memories = jax.vmap(fresh, axis_size=len(client))(replicas)
-
-        def step(carry: Any, turn: tuple[Array, Array]) -> tuple[Any, Array]:
-            replicas, memories, common, memory = carry
-            k, index = turn
-
-            def gradient(private: Weights, index: Array, i: Array) -> tuple[Array, Weights, Weights]:
-                return task.gradient(private | common, inputs.data, index, inputs.key, i, k)
-
-            losses, gradients, statistics = jax.vmap(gradient)(replicas, index, client)
-            (g_common, g_private), (s_common, s_private) = tree.split(gradients, shared), tree.split(statistics, shared)
-            advance = jax.vmap(partial(task.update, inputs.lr, mask=mask_private), axis_size=len(client))
-            replicas, memories = advance(replicas, memories, g_private, s_private)
-            common, memory = task.update(
-                inputs.lr, common, memory, tree.weighted_sum(share, g_common), tree.weighted_sum(share, s_common),
-                mask_common,
-            )  # fmt: skip
-            return (replicas, memories, common, memory), share @ losses
-
         indices = jax.vmap(lambda i: task.indices(inputs.key, inputs.data, i, first, steps), out_axes=1)(client)
-        carry = (replicas, memories, common, fresh(common))
-        carry, losses = lax.scan(step, carry, (first + jnp.arange(steps, dtype=jnp.int32), indices))
-        return tree.weighted_sum(share, carry[0]) | carry[2], losses.mean()
+        turns = (first + jnp.arange(steps, dtype=jnp.int32), indices)
+        cell = Cell(task, shared, mask, client, share, turns, inputs.lr, inputs.data, inputs.key)
+        return LOCKSTEP[self.job.algorithm.sharing](cell, weights)
 
     # Who takes part
 

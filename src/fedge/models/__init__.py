@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from fedge.models.base import Model, from_nnx
@@ -15,5 +16,7 @@ MODELS: dict[str, Callable[..., Model]] = {"mlp": mlp, "cnn": cnn, "resnet18": r
 __all__ = ["MODELS", "Model", "from_nnx", "make"]
 
 
+@cache
 def make(name: str, input_shape: tuple[int, ...], classes: int, **options: Any) -> Model:
+    """The same arguments give the same object, so that what it compiled is there again."""
     return MODELS[name](input_shape=input_shape, classes=classes, **options)

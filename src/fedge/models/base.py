@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -26,6 +27,7 @@ from jax import Array
 from fedge.core.keys import fold
 from fedge.core.tree import Weights
 from fedge.errors import ConfigError
+from fedge.models.layers import one_kernel
 
 Statistics = Literal["avg_all", "local", "batch_stats"]
 WHOLE = "model"  # the only stage of a module that names none
@@ -67,6 +69,12 @@ class Model:
         return sum(self.template[path].size for path in self.trainable)
 
     @property
+    def variances(self) -> frozenset[str]:
+        """Running variances among what travels: never to be mixed with negative weights."""
+        kept = {p for p in self.travelling - self.trainable if p.split("/")[-1] == "var"}
+        return frozenset(kept)
+
+    @property
     def has_statistics(self) -> bool:
         return any(issubclass(v.type, nnx.BatchStat) for v in self.template.values())
 
@@ -98,16 +106,15 @@ class Model:
         from_batch = train or self.statistics == "batch_stats"
         module = self._module(weights, key)
         module.set_attributes(deterministic=not train, use_running_average=not from_batch, raise_if_not_found=False)
-        for stage in self.stages if stages is None else stages:
-            x = module(x) if stage == WHOLE else module.stage(stage, x)
+        with nullcontext() if train else one_kernel():
+            for stage in self.stages if stages is None else stages:
+                x = module(x) if stage == WHOLE else module.stage(stage, x)
         if not train or self.statistics != "avg_all":
             return x, {}
         return x, {p: v[...] for p, v in flatten(nnx.state(module, nnx.BatchStat)).items() if p in weights}
 
     def calibrated(self, weights: Weights, x: Array) -> Weights:
-        """Weights to evaluate with; under `local`, with statistics averaged over batches [n, B, …] of images."""
-        if self.statistics != "local" or not self.has_statistics:
-            return weights
+        """The weights with statistics averaged over batches [n, B, …] of images."""
         return weights | self._estimate(weights, x)
 
     @cached_property
@@ -132,7 +139,8 @@ class Model:
             if value is None:
                 value = self.constants.get(path)
             if value is None:
-                value = _filler(variable, fold(key, number), dtype)
+                like = weights.get(_scale_of(path))  # statistics of a submodel are as many as its channels
+                value = _filler(variable, variable.shape if like is None else like.shape, fold(key, number), dtype)
             leaves[tuple(_part(p) for p in path.split("/"))] = variable.replace(value)
         return nnx.merge(self.graph, nnx.from_flat_state(leaves))
 
@@ -157,6 +165,10 @@ def from_nnx(
     fixed = [p for p, v in template.items() if not issubclass(v.type, (nnx.Param, nnx.BatchStat, nnx.RngState))]
     built = flatten(nnx.state(call(nnx.Rngs(0)))) if fixed else {}
     axes = {path: v.get_metadata().get("units") for path, v in template.items()}
+    for path, v in template.items():  # nnx.BatchNorm has no metadata for its statistics: they go with its scale
+        scale = _scale_of(path)
+        if issubclass(v.type, nnx.BatchStat) and scale in axes and template[scale].shape == v.shape:
+            axes[path] = axes[path] or axes[scale]
     for path, units in axes.items():
         if units is not None and len(units) != len(template[path].shape):
             raise ConfigError(
@@ -191,11 +203,15 @@ def _part(name: str) -> str | int:
     return int(name) if name.isdigit() else name
 
 
-def _filler(variable: Any, key: Array, dtype: jnp.dtype) -> Array:
+def _scale_of(path: str) -> str:
+    return "/".join([*path.split("/")[:-1], "scale"])
+
+
+def _filler(variable: Any, shape: tuple[int, ...], key: Array, dtype: jnp.dtype) -> Array:
     if issubclass(variable.type, nnx.RngKey):
         return key
     if issubclass(variable.type, nnx.RngCount):
         return jnp.zeros(variable.shape, variable.dtype)
     if issubclass(variable.type, nnx.BatchStat):
-        return jnp.zeros(variable.shape, dtype)  # written before it is read: see `statistics`
-    return jnp.zeros(variable.shape, variable.dtype)  # a half of a split model that this side does not hold
+        return jnp.zeros(shape, dtype)  # written before it is read: see `statistics`
+    return jnp.full(variable.shape, jnp.nan, variable.dtype)  # the other half of a split model: not to be read

@@ -12,8 +12,8 @@ from fedge.errors import ConfigError, unknown
 from fedge.models import Model
 from fedge.runner import record
 from fedge.runner.config import SPECIFIC, Config
-from fedge.runner.loop import Listener, Result, default_folder, run
-from fedge.runner.setup import Optimiser
+from fedge.runner.loop import Listener, Result, default_folder, ready, resolved, run
+from fedge.runner.setup import Optimiser, experiment
 
 
 def compare(
@@ -21,7 +21,7 @@ def compare(
     dataset: Dataset | None = None, model: Model | str | None = None, optimiser: Optimiser | None = None,
     listener: Listener | None = None, **keys: Any,
 ) -> dict[str, Result]:  # fmt: skip
-    """Run each algorithm (all that the project has, unless named) with the same keys; results by name.
+    """Run each algorithm (unless named, each paper's own) with the same keys; results by name.
 
     A key that only some algorithms read goes to those. The runs lie in one folder, one sub-folder each. `resume`
     finishes a comparison that was stopped: runs that are over are read back, one that was cut short goes on.
@@ -36,6 +36,13 @@ def compare(
         if isinstance(model, str):
             keys, model = keys | {"model": model}, None
         own = _plan(algorithms, keys)
+        for name, chosen in own.items():  # what an algorithm refuses, it refuses before another has trained for an hour
+            config = resolved(chosen, dataset, model, optimiser)
+            with ready(config):
+                try:
+                    experiment(config, dataset, model, optimiser)
+                except ConfigError as problem:
+                    raise ConfigError(f"{name}: {problem}; or name the algorithms to compare") from None
         folder = record.create(Path(out) if out is not None else default_folder("compare"))
         record.write_json(folder / PLAN, own)
     results = {}
@@ -52,7 +59,7 @@ PLAN = "compare.json"
 
 def _plan(algorithms: Sequence[str], keys: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The keys of each run; every one is checked before the first starts."""
-    names = list(dict.fromkeys(algorithms)) or list(ALGORITHMS)
+    names = list(dict.fromkeys(algorithms)) or [name for name, entry in ALGORITHMS.items() if entry.form_of is None]
     for name in names:
         if name not in ALGORITHMS:
             raise ConfigError(unknown("algorithm", name, ALGORITHMS))

@@ -13,14 +13,14 @@ from pydantic_core import ErrorDetails
 
 from fedge.algorithms import ALGORITHMS
 from fedge.core.graph import NAMES as GRAPH_NAMES
-from fedge.core.graph import edge_graph, write_links
+from fedge.core.graph import edge_graph, require_connected, write_links
 from fedge.cost.clock import SHANNON
 from fedge.data import DATASETS
 from fedge.data.partition import check_counts
 from fedge.errors import ConfigError, suggestion, unknown
 
 ROUNDS = 30
-SPECIFIC = {"cut"}.union(*(entry.keys for entry in ALGORITHMS.values()))  # keys that only some algorithms read
+SPECIFIC = set[str]().union(*(entry.keys for entry in ALGORITHMS.values()))  # keys that only some algorithms read
 CUSTOM = "custom"  # the data set or model was passed in from Python
 
 
@@ -44,7 +44,19 @@ class Config(BaseModel):
     mixing: Literal["optimal", "mean"] | None = Field(
         None, description="best constant mixing matrix of the graph, or the mean of all edges"
     )
-    cut: str | None = Field(None, description="last client-side stage of a split model")
+    out_bias: Literal["owner", "shared", "none", "author"] | None = Field(
+        None, description="who trains the biases that belong to no unit of hist"
+    )
+    rescale: Literal["none", "mean"] | None = Field(
+        None, description="evaluate hist's union as the sum or as the mean of its submodels"
+    )
+    cut: str | None = Field(
+        None, description="last client-side stage of a split model; 0: none, top: all; unless given, the first"
+    )
+    server_copies: Literal["shared", "per_client"] | None = Field(
+        None, description="hiersfl's server half: one per cell, or one per client, averaged every iteration"
+    )
+    messages: bool | None = Field(None, description="split steps by explicit messages: the same model, slower")
     participation: float = Field(1.0, gt=0, le=1, description="fraction of each cell's clients in an edge round")
 
     data: str = Field("fashion-mini", description="data set")
@@ -81,6 +93,7 @@ class Config(BaseModel):
         None, gt=0, description="work of a local step; unless given, 10,230 for resnet18, else 20"
     )
     cpu_hz: float = Field(2e9, gt=0, description="speed of a client's processor")
+    edge_hz: float = Field(2e9, gt=0, description="speed of an edge's processor, for a split model's upper half")
     uplink_bps: float = Field(SHANNON, gt=0, description="client to edge: 1 MHz at 17 dB")
     edge_bps: float = Field(10 * SHANNON, gt=0, description="edge to neighbouring edge")
     cloud_bps: float = Field(SHANNON / 10, gt=0, description="edge or client to cloud")
@@ -105,11 +118,17 @@ class Config(BaseModel):
         entry = ALGORITHMS.get(str(values.get("algorithm")).lower())
         given = {key: value for key, value in values.items() if value is not None}
         for key, value in given.items():
-            if isinstance(value, bool) and key in cls.model_fields and cls.model_fields[key].annotation is not bool:
+            if (
+                isinstance(value, bool)
+                and key in cls.model_fields
+                and bool not in flat(cls.model_fields[key].annotation)
+            ):
                 raise ConfigError(f"{key}={value} is not allowed; allowed: {allowed(key)}")
         for key in ("algorithm", "data", "model"):  # HierFAVG and MNIST are how people write them
             if isinstance(given.get(key), str):
                 given[key] = given[key].lower()
+        if isinstance(given.get("cut"), int):
+            given["cut"] = str(given["cut"])
         if "graph" in given:
             given["graph"] = resolve_graph(given["graph"])
         if not {"rounds", "budget_seconds", "budget_bytes"} & given.keys():
@@ -161,6 +180,11 @@ def check(c: Config) -> None:
         raise ConfigError("devices and chunk are only for engine=vectorised; leave them out")
 
 
+def flat(annotation: Any) -> tuple[Any, ...]:
+    """The members of a union, or the one type there is."""
+    return get_args(annotation) or (annotation,)
+
+
 def _sentence(error: ErrorDetails) -> str:
     key, given = str(error["loc"][0]), error["input"]
     if key not in Config.model_fields:
@@ -174,7 +198,7 @@ def _sentence(error: ErrorDetails) -> str:
 def words(key: str) -> list[str]:
     """The values a key may have, where they are names."""
     listed = {"algorithm": list(ALGORITHMS), "data": list(DATASETS)}
-    choices = get_args(Config.model_fields[key].annotation)
+    choices = [c for part in flat(Config.model_fields[key].annotation) for c in flat(part)]
     return listed.get(key) or [c for c in choices if isinstance(c, str) and c != CUSTOM]
 
 
@@ -184,7 +208,15 @@ def allowed(key: str) -> str:
     if words(key):
         return ", ".join(words(key))
     kind = str(field.annotation)
-    noun = "an integer" if "int" in kind else "a number" if "float" in kind else "a name"
+    noun = (
+        "true or false"
+        if "bool" in kind
+        else "an integer"
+        if "int" in kind
+        else "a number"
+        if "float" in kind
+        else "a name"
+    )
     signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
     limits = [f"{sign} {getattr(m, name)}" for m in field.metadata for name, sign in signs.items() if hasattr(m, name)]
     return " and ".join([f"{noun} {limits[0]}", *limits[1:]]) if limits else noun
@@ -193,11 +225,17 @@ def allowed(key: str) -> str:
 def resolve_graph(given: Any) -> str:
     """A graph as a name or written-out links, from a networkx graph or a file with one link per line as well."""
     if isinstance(given, nx.Graph):
-        return write_links(nx.convert_node_labels_to_integers(given, ordering="sorted"))
+        plain = nx.Graph(given.to_undirected())
+        plain.remove_edges_from(list(nx.selfloop_edges(plain)))
+        places = {node: d for d, node in enumerate(sorted(plain, key=lambda n: (str(type(n)), n)))}
+        return write_links(require_connected(nx.relabel_nodes(plain, places))) or "path"  # one server has no links
     text, path = str(given), Path(str(given))
+    if not path.is_file() and ("/" in text or path.suffix):
+        raise ConfigError(f"graph={text} is no file; give one with a link such as '0 1' per line, or one of: "
+                          f"{', '.join(GRAPH_NAMES)}")  # fmt: skip
     if text in GRAPH_NAMES or not path.is_file():
         return text
-    lines = [line.split("#")[0].replace(",", " ").split() for line in path.read_text().splitlines()]
+    lines = [line.split("#")[0].replace(",", " ").split()[:2] for line in path.read_text().splitlines()]
     return " ".join("-".join(line) for line in lines if line)
 
 

@@ -7,28 +7,28 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
 from fedge.core import tree
 from fedge.core.contract import Gossip, State
-from fedge.core.topology import Topology
-from fedge.cost.ledger import directed, totals
 from fedge.data import DATASETS, Dataset
-from fedge.engine import ENGINES, Engine
-from fedge.engine.evaluate import Evaluator
+from fedge.engine import Engine
 from fedge.errors import ConfigError, RunError
 from fedge.models import Model
 from fedge.runner import device, record
 from fedge.runner.config import CUSTOM, Config, words
+from fedge.runner.examine import Examiner
+from fedge.runner.price import Price, links, price
 from fedge.runner.record import Row
 from fedge.runner.setup import Experiment, Optimiser, experiment
+from fedge.runner.workshop import Workshop
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,31 +72,6 @@ class Listener:
 
 Keys = Mapping[str, Any]
 log = logging.getLogger(__name__)
-PER_RUN = {  # keys that do not shape a compiled program
-    "seed", "lr", "partition", "class_split", "concentration", "assign", "rounds", "cycles_per_bit", "cpu_hz",
-    "uplink_bps", "edge_bps", "cloud_bps", "device_spread", "link_spread", "straggle", "downlink", "budget_seconds",
-    "budget_bytes", "train_eval", "eval_every", "checkpoint_every",
-}  # fmt: skip
-
-
-class Workshop:
-    """Engines by the shape of their programs, so that a sweep over seeds, rates or partitions compiles once.
-
-    Only for runs on one data set and one model.
-    """
-
-    def __init__(self) -> None:
-        self._engines: dict[str, Engine] = {}
-
-    def engine(self, made: Experiment) -> Engine:
-        sizes = [len(own) for own in made.job.algorithm.topology.roster]
-        key = made.config.model_dump_json(exclude=PER_RUN) + str(sizes)
-        if key in self._engines:
-            self._engines[key].retarget(made.job)
-            self._engines[key].compile_seconds = 0.0
-        else:
-            self._engines[key] = ENGINES[made.config.engine](made.job)
-        return self._engines[key]
 
 
 def run(
@@ -119,29 +94,41 @@ def run(
         config = Config.of(record.read_json(folder / "config.json"))
     else:
         given = config.model_dump() if isinstance(config, Config) else dict(config or {})
-        custom = {"data": dataset.name if dataset.name in DATASETS else CUSTOM} if dataset is not None else {}
-        custom |= {"model": CUSTOM} if model is not None else {}
-        custom |= {"optimizer": CUSTOM} if optimiser is not None else {}
-        config = Config.of(given | keys | custom)
+        config = resolved(given | keys, dataset, model, optimiser)
     for key, passed in (("data", dataset), ("model", model), ("optimizer", optimiser)):
         if getattr(config, key) == CUSTOM and passed is None:
             raise ConfigError(f"{key}=custom means an object passed in from Python; pass it (again) or name one of: "
                               f"{', '.join(words(key))}")  # fmt: skip
 
-    device.prepare(config.devices)
-    x64 = config.dtype == "float64"
-    with jax.enable_x64(True) if x64 else contextlib.nullcontext():
+    with ready(config):
         made = experiment(config, dataset, model, optimiser)
         plan = price(made)
-        engine = (workshop or Workshop()).engine(made)  # refuses what the machine cannot do before a folder is made
+        workshop = workshop or Workshop()
+        engine = workshop.engine(made)  # refuses what the machine cannot do before a folder is made
         made = replace(made, config=config.model_copy(update={"rounds": len(plan)} | engine.layout))
         if resume is not None:
             _same_place(made, folder)
         else:
             folder = record.create(Path(out) if out is not None else default_folder(config.algorithm))
             record.write_json(folder / "config.json", made.config.model_dump())
-            record.write_json(folder / "run.json", record.environment(config.seed) | digest(made))
-        return _train(made, plan, engine, folder, listener or Listener(), began)
+            record.write_json(folder / "run.json", record.environment(config.seed) | digest(made) | mixing(made))
+        return _train(made, plan, engine, Examiner(made, workshop), folder, listener or Listener(), began)
+
+
+def resolved(keys: Keys, dataset: Dataset | None, model: Model | None, optimiser: Optimiser | None) -> Config:
+    """The configuration of a run in which objects passed in go before keys."""
+    custom = {"data": dataset.name if dataset.name in DATASETS else CUSTOM} if dataset is not None else {}
+    custom |= {"model": CUSTOM} if model is not None else {}
+    custom |= {"optimizer": CUSTOM} if optimiser is not None else {}
+    return Config.of(dict(keys) | custom)
+
+
+@contextlib.contextmanager
+def ready(config: Config) -> Iterator[None]:
+    """JAX with the devices and the precision of a configuration."""
+    device.prepare(config.devices)
+    with jax.enable_x64(True) if config.dtype == "float64" else contextlib.nullcontext():
+        yield
 
 
 def default_folder(name: str) -> Path:
@@ -155,38 +142,11 @@ def default_folder(name: str) -> Path:
     return folder
 
 
-class Price(NamedTuple):
-    """What a run has cost after a round."""
-
-    sent: dict[str, int]  # bytes per tier, from the start
-    seconds: float  # simulated, from the start
-
-
-def price(made: Experiment) -> list[Price]:
-    """The cost after each round that the configuration allows: all `rounds`, or those that fit the budgets."""
-    config, clock = made.config, made.clock
-    rounds: list[Price] = []
-    ready, sent = clock.start, dict[str, int]()
-    while config.rounds is None or len(rounds) < config.rounds:
-        ready = clock.advance(ready, len(rounds))
-        for tier, size in totals(clock.ledger.round(len(rounds))).items():
-            sent[tier] = sent.get(tier, 0) + size
-        total = {"budget_seconds": float(ready.max()), "budget_bytes": sum(sent.values())}
-        for key, needed in total.items():
-            budget = getattr(config, key)
-            if budget is not None and needed > budget * (1 + 1e-12):
-                if not rounds:
-                    raise ConfigError(f"{key}={budget:g} does not cover one global round, which takes {needed:g}")
-                return rounds
-        rounds.append(Price(dict(sent), float(ready.max())))
-    return rounds
-
-
 def _train(
-    made: Experiment, plan: list[Price], engine: Engine, folder: Path, listener: Listener, began: float
-) -> Result:
+    made: Experiment, plan: list[Price], engine: Engine, evaluate: Examiner, folder: Path, listener: Listener,
+    began: float,
+) -> Result:  # fmt: skip
     config = made.config
-    evaluate = Examiner(made)
     state, first, history = _restore(made, folder)
     if (folder / "result.json").exists() and first == len(plan):
         log.info("the run in %s was already complete", folder)
@@ -194,17 +154,16 @@ def _train(
     if first:
         log.info("continuing after round %d of %d", first, len(plan))
     listener.ready(made, folder)
-    seconds = 0.0
-    for index in range(first, len(plan)):
+    seconds, done = 0.0, first
+    while done < len(plan):
+        until = int(min(_next(done, config.eval_every), _next(done, config.checkpoint_every), len(plan)))
         tick = time.perf_counter()
-        state, train_loss = engine.round(state, index)
+        state, train_loss = engine.rounds(state, done, until - done)
         seconds += time.perf_counter() - tick
-        done = index + 1
+        done = until
         if done % config.eval_every == 0 or done == len(plan):
-            row = evaluate(state, done, train_loss) | {
-                "bytes": plan[index].sent,
-                "simulated_seconds": plan[index].seconds,
-            }
+            cost = {"bytes": plan[done - 1].sent, "simulated_seconds": plan[done - 1].seconds}
+            row = evaluate(state, done, train_loss) | cost
             record.append_row(folder, row)
             history.append(row)
             listener.round(row, config)
@@ -227,10 +186,15 @@ def _train(
         weights=weights,
         experiment=made,
     )
-    record.write_json(folder / "ledger.json", _ledger(made, len(plan)))
+    record.write_json(folder / "ledger.json", links(made, len(plan)))
     record.write_json(folder / "result.json", result.to_json())
     listener.finished(result)
     return result
+
+
+def _next(done: int, every: int) -> float:
+    """The next multiple; 0 means never."""
+    return (done // every + 1) * every if every else math.inf
 
 
 def _restore(made: Experiment, folder: Path) -> tuple[State, int, list[Row]]:
@@ -255,6 +219,15 @@ def _finished(made: Experiment, stored: dict[str, Any], state: State, folder: Pa
     )  # fmt: skip
 
 
+def mixing(made: Experiment) -> dict[str, Any]:
+    """What gossip does to a disagreement, where edges gossip."""
+    exchange = made.job.algorithm.exchange
+    if not isinstance(exchange, Gossip):
+        return {}
+    zeta, steps = exchange.zeta, exchange.steps
+    return {"zeta": zeta, "zeta_to_alpha": zeta**steps, "smallest_mixing_entry": float(exchange.mixing.min())}
+
+
 def digest(made: Experiment) -> dict[str, Any]:
     """What identifies data that was passed in."""
     if made.config.data != CUSTOM:
@@ -273,61 +246,3 @@ def _same_place(made: Experiment, folder: Path) -> None:
     changed = [key for key in ("versions", "processor", "backend") if then.get(key) != now[key]]
     if changed:
         log.warning("%s differ from when %s was begun: results may differ in the last bits", ", ".join(changed), folder)
-
-
-def _ledger(made: Experiment, rounds: int) -> dict[str, Any]:
-    """Bytes on every link over the whole run; links are clients, edges, or [from, to] between edges."""
-    ledger = made.clock.ledger
-    links: dict[str, Any] = {}
-    for index in range(rounds):
-        for tier, each in ledger.round(index).items():
-            links[tier] = links.get(tier, 0) + each
-    exchange = ledger.algorithm.exchange
-    pairs = {"edge_to_edge_links": directed(exchange.graph)} if isinstance(exchange, Gossip) else {}
-    return {tier: {"total": int(each.sum()), "links": each.tolist()} for tier, each in links.items()} | pairs
-
-
-class Examiner:
-    """Tests a state: the evaluated model and, where edges keep their own models, each of those too."""
-
-    def __init__(self, made: Experiment) -> None:
-        self._made = made
-        data, task = made.dataset, made.job.task
-
-        def evaluator(x: Any, y: Any) -> Evaluator:
-            return Evaluator(made.model, x, y, data.scale, task.dtype, made.config.devices)
-
-        self._test = evaluator(data.x_test, data.y_test)
-        used = np.concatenate(made.partition.samples)
-        self._train = evaluator(data.x_train[used], data.y_train[used]) if made.config.train_eval else None
-
-    def __call__(self, state: State, done: int, train_loss: float) -> Row:
-        made = self._made
-        weights = made.evaluated(state)
-        accuracy, loss = self._test(weights)
-        row: Row = {
-            "round": done,
-            "iteration": done * made.job.algorithm.schedule.period,
-            "accuracy": accuracy,
-            "loss": loss,
-            "train_loss": train_loss,
-        }
-        if self._train is not None:
-            row["global_loss"] = self._train(weights)[1]
-        if made.job.algorithm.edges is not None:
-            edges = made.job.algorithm.edges(state)
-            each = [self._test({p: w[d] for p, w in edges.items()})[0] for d in range(made.config.cells)]
-            row |= {"edge_accuracy": float(np.mean(each)), "consensus": spread(edges, made.job.algorithm.topology)}
-        if not all(math.isfinite(v) for v in row.values()):
-            log.warning("round %d: training has diverged, its loss is not a finite number; lower lr", done)
-        return {key: v if math.isfinite(v) else None for key, v in row.items()}
-
-
-def spread(edges: tree.Weights, topology: Topology) -> float:
-    """Σ_d m̃_d ‖w_d − u‖²: how far the edges are from agreeing."""
-    share = topology.cell_weight
-    total = 0.0
-    for w in edges.values():
-        rows = np.asarray(w, np.float64).reshape(len(share), -1)
-        total += float(share @ ((rows - share @ rows) ** 2).sum(1))
-    return total

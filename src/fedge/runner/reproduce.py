@@ -1,70 +1,35 @@
-"""Papers' figures as recipes: each series over several seeds, as printed and with a tuned learning rate.
+"""Papers' figures as recipes: each series over several seeds, in variants such as printed and tuned.
 
 A recipe file (`papers/NAME/recipes.toml`) holds the keys; this holds the procedure, which is the same for every paper:
-all series of a figure share data, initial model and sample order, seed by seed.
+all series of a figure share data, initial model and sample order, seed by seed. A run two figures need is made once.
 """
 
 from __future__ import annotations
 
-import csv
+import json
 import math
-import os
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import jax.numpy as jnp
 
+from fedge.algorithms import ALGORITHMS
 from fedge.data import Dataset, load
 from fedge.errors import ConfigError, unknown
 from fedge.runner import record
-from fedge.runner.config import Config, read_toml
-from fedge.runner.loop import Workshop, price, run
+from fedge.runner.config import SPECIFIC, Config, read_toml
+from fedge.runner.curve import Curve, curve_rows, keep, summarise, target_rows
+from fedge.runner.loop import run
+from fedge.runner.price import price
 from fedge.runner.record import Row
 from fedge.runner.setup import experiment
+from fedge.runner.workshop import Workshop
 
 Report = Callable[[str], None]
-PRINTED, TUNED = "printed", "tuned"
-
-
-@dataclass(frozen=True)
-class Curve:
-    """One series of a figure: its rows at each evaluated round, for every seed."""
-
-    variant: str
-    label: str
-    lr: float
-    histories: list[list[Row]]
-
-    def column(self, name: str) -> np.ndarray[Any, Any]:
-        """seeds × points."""
-        return np.array([[value(row, name) for row in history] for history in self.histories], float)
-
-    def summary(self) -> dict[str, Any]:
-        """The end of the series, mean and standard deviation over seeds."""
-        last: dict[str, Any] = {
-            "variant": self.variant,
-            "series": self.label,
-            "lr": self.lr,
-            "seeds": len(self.histories),
-        }
-        last |= {k: self.histories[0][-1][k] for k in ("round", "iteration", "simulated_seconds")}
-        last["bytes"] = value(self.histories[0][-1], "bytes")
-        for name in ("accuracy", "loss", "global_loss", "edge_accuracy", "consensus"):
-            if name in self.histories[0][-1]:
-                end = self.column(name)[:, -1]
-                spread = float(end.std(ddof=1)) if len(end) > 1 else 0.0
-                last[name], last[f"{name}_std"] = (v if math.isfinite(v) else None for v in (float(end.mean()), spread))
-        return last
-
-
-def value(row: Row, name: str) -> float:
-    if name == "bytes":
-        return float(sum(row["bytes"].values()))
-    return math.nan if row[name] is None else float(row[name])
+VARIANTS: dict[str, dict[str, Any]] = {"printed": {}, "tuned": {"tune": True}}  # unless a recipe says otherwise
 
 
 def recipes(paper: str, folder: Path | None = None) -> tuple[dict[str, Any], Path]:
@@ -87,81 +52,99 @@ def figures_of(target: str, out: Path | None = None) -> list[tuple[str, dict[str
 
 
 def reproduce(
-    target: str, name: str, folder: Path, seeds: int | None, variants: tuple[str, ...], report: Report
-) -> None:
-    """Run one figure's series and write its CSV and summary."""
+    target: str, out: Path | None, seeds: int | None, variant: str | None, report: Report
+) -> Iterator[tuple[str, dict[str, Any], Path]]:
+    """Run the figures meant by `paper` or `paper/figure` one by one; yields each when its CSV and summary are there.
+
+    Where only one variant is asked for, what the files hold of the others stays.
+    """
     recipe, _ = recipes(target.partition("/")[0])
-    figure = recipe["figures"][name]
-    report(f"{name}: {figure['caption']}")
-    began = time.perf_counter()
-    curves = _figure(recipe, figure, load(recipe["sets"][figure["set"]]["data"]), seeds, variants, report)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_csv(folder / f"{name}.csv", curves)
-    summary = {"figure": name, "caption": figure["caption"], "minutes": round((time.perf_counter() - began) / 60, 2)}
-    environment = {k: v for k, v in record.environment(0).items() if k != "seed"}
-    series = [c.summary() for c in curves]
-    record.write_json(folder / f"{name}.json", summary | {"environment": environment, "series": series})
+    variants = recipe.get("variants", VARIANTS)
+    if variant is not None and variant not in variants:
+        raise ConfigError(f"variant={variant} is not allowed; allowed: {', '.join(variants)}")
+    studio = Studio(recipe, seeds, report)
+    for name, figure, folder in figures_of(target, out):
+        report(f"{name}: {figure['caption']}")
+        folder.mkdir(parents=True, exist_ok=True)
+        for chosen in figure.get("variants", variants):
+            if variant not in (None, chosen):
+                continue
+            began = time.perf_counter()
+            curves = studio.curves(figure, chosen, variants[chosen])
+            rows = target_rows(curves, figure["target"]) if "target" in figure else curve_rows(curves)
+            keep(folder / f"{name}.csv", chosen, rows)
+            environment = {k: v for k, v in record.environment(0).items() if k != "seed"}
+            made = {"minutes": round((time.perf_counter() - began) / 60, 2)} | environment
+            summarise(folder / f"{name}.json", name, figure, chosen, made, [c.summary() for c in curves])
+        yield name, figure, folder
 
 
-def _figure(
-    recipe: dict[str, Any], figure: dict[str, Any], dataset: Dataset, seeds: int | None, variants: tuple[str, ...],
-    report: Report,
-) -> list[Curve]:  # fmt: skip
-    workshop, curves = Workshop(), list[Curve]()
-    count = seeds or figure.get("seeds", recipe["seeds"])
-    for variant in variants:
-        for series in figure["series"]:
-            keys = recipe["base"] | recipe["sets"][figure["set"]] | figure["keys"] | series
-            label = keys.pop("label")
-            if variant == TUNED:
-                tried = {}
-                for lr in [keys["lr"], *figure["tune"]]:
-                    rows = _history(keys | {"lr": lr, "seed": recipe["tuning_seed"]}, 1, dataset, workshop)
-                    loss = rows[-1]["global_loss"]  # None where it diverged
-                    tried[lr] = math.inf if loss is None else loss
-                keys["lr"] = min(tried, key=lambda lr: tried[lr])
-                report(f"{label}: tuned to {keys['lr']:g} (training loss " + ", ".join(
-                    f"{loss:.3f} at {lr:g}" for lr, loss in sorted(tried.items())) + ")")  # fmt: skip
-            histories = [_history(keys | {"seed": s}, figure["points"], dataset, workshop) for s in range(count)]
-            curve = Curve(variant, label, keys["lr"], histories)
-            end = curve.summary()
-            report(
-                f"{variant}, {label}, lr {end['lr']:g}: K = {end['iteration']}, accuracy "
-                f"{end['accuracy']:.4f} ± {end['accuracy_std']:.4f}, training loss {end['global_loss']}"
-            )
-            curves.append(curve)
-    return curves
+def series_keys(
+    recipe: dict[str, Any], figure: dict[str, Any], series: dict[str, Any], variant: dict[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    """A series' label and the keys of its runs; keys that its algorithm does not read are left out."""
+    keys = recipe["base"] | recipe["sets"][figure["set"]] | figure["keys"] | series | variant.get("keys", {})
+    foreign = SPECIFIC - set(ALGORITHMS[keys["algorithm"]].keys)
+    return keys["label"], {k: v for k, v in keys.items() if k != "label" and k not in foreign}
 
 
-def _history(keys: dict[str, Any], points: int, dataset: Dataset, workshop: Workshop) -> list[Row]:
-    """One run, evaluated about `points` times; its folder is not kept."""
-    rounds = keys.get("rounds") or _rounds(keys, dataset)
-    keys = keys | {"eval_every": max(1, rounds // points)}
-    with tempfile.TemporaryDirectory(prefix="fedge-") as folder:
-        result = run(keys, out=Path(folder) / "run", dataset=dataset, workshop=workshop)
-    return result.history
+class Studio:
+    """Runs the series of one paper's figures; data sets, compiled programs and finished runs are kept."""
 
+    def __init__(self, recipe: dict[str, Any], seeds: int | None, report: Report) -> None:
+        self._recipe, self._seeds, self._report = recipe, seeds, report
+        self._sets: dict[str, tuple[Dataset, Workshop]] = {}
+        self._done: dict[str, list[Row]] = {}
 
-def _rounds(keys: dict[str, Any], dataset: Dataset) -> int:
-    """How many rounds a budget allows."""
-    return len(price(experiment(Config.of(keys), dataset)))
+    def curves(self, figure: dict[str, Any], variant: str, how: dict[str, Any]) -> list[Curve]:
+        return [self._curve(figure, series, variant, how) for series in figure["series"]]
 
+    def _curve(self, figure: dict[str, Any], series: dict[str, Any], variant: str, how: dict[str, Any]) -> Curve:
+        recipe, which = self._recipe, figure["set"]
+        label, keys = series_keys(recipe, figure, series, how)
+        rounds = keys.get("rounds") or len(price(experiment(Config.of(keys), self._set(which)[0])))  # in the budget
+        tried: dict[float, float] = {}
+        if how.get("tune"):
+            tried = self._tuned(which, keys | {"eval_every": rounds, "train_eval": True}, figure["tune"], label)
+            keys["lr"] = min(tried, key=lambda lr: tried[lr])
+        keys["eval_every"] = max(1, rounds // figure["points"])
+        count = self._seeds or figure.get("seeds", recipe["seeds"])
+        curve = Curve(
+            variant, label, keys["lr"], [self._history(which, keys | {"seed": s}) for s in range(count)], tried
+        )
+        last = curve.summary()
+        self._report(
+            f"{variant}, {label}, lr {last['lr']:g}: K = {last['iteration']}, accuracy {last['accuracy']:.4f} "
+            f"± {last['accuracy_std']:.4f}, test loss {last['loss']}"
+        )
+        return curve
 
-def write_csv(path: Path, curves: list[Curve]) -> None:
-    """Mean and standard deviation over seeds at each evaluated round."""
-    names = [n for n in ("accuracy", "global_loss", "edge_accuracy", "consensus") if n in curves[0].histories[0][0]]
-    partial = path.with_name(path.name + ".part")
-    with partial.open("w", newline="") as file:
-        writer = csv.writer(file)
-        ends = [f"{n}{suffix}" for n in names for suffix in ("", "_std")]
-        writer.writerow(["variant", "series", "lr", "seeds", "iteration", "simulated_seconds", "bytes", *ends])
-        for curve in curves:
-            table = {n: curve.column(n) for n in names if n in curve.histories[0][0]}
-            for point, row in enumerate(curve.histories[0]):
-                cells: list[Any] = [curve.variant, curve.label, curve.lr, len(curve.histories), row["iteration"],
-                                    f"{row['simulated_seconds']:.6g}", int(value(row, "bytes"))]  # fmt: skip
-                for n in names:
-                    column = table[n][:, point] if n in table else np.array([np.nan])
-                    cells += [f"{column.mean():.6g}", f"{column.std(ddof=1) if len(column) > 1 else 0:.3g}"]
-                writer.writerow(cells)
-    os.replace(partial, path)
+    def _tuned(self, which: str, keys: dict[str, Any], rates: list[float], label: str) -> dict[float, float]:
+        """The training loss at the end of each rate, on a seed that no reported run uses."""
+        tried = {}
+        for lr in [keys["lr"], *rates]:
+            loss = self._history(which, keys | {"lr": lr, "seed": self._recipe["tuning_seed"]})[-1]["global_loss"]
+            tried[lr] = math.inf if loss is None else loss  # None where it diverged
+        best = min(tried, key=lambda lr: tried[lr])
+        losses = ", ".join(f"{loss:.3f} at {lr:g}" for lr, loss in sorted(tried.items()))
+        self._report(f"{label}: tuned to {best:g} (training loss {losses})")
+        return tried
+
+    def _set(self, which: str) -> tuple[Dataset, Workshop]:
+        if which not in self._sets:
+            self._sets[which] = load(self._recipe["sets"][which]["data"]), Workshop()
+        return self._sets[which]
+
+    def _history(self, which: str, keys: dict[str, Any]) -> list[Row]:
+        """One run; its folder is not kept. Rows gain the client's load: what it has uploaded, in whole models."""
+        dataset, workshop = self._set(which)
+        known = json.dumps(keys, sort_keys=True)
+        if known not in self._done:
+            with tempfile.TemporaryDirectory(prefix="fedge-") as folder:
+                result = run(keys, out=Path(folder) / "run", dataset=dataset, workshop=workshop)
+            whole = result.config.clients * result.parameters * jnp.dtype(result.config.dtype).itemsize
+            for row in result.history:
+                sent = row["bytes"].get("client_to_edge", 0) + row["bytes"].get("client_to_cloud", 0)
+                row["client_load"] = sent / whole
+            self._done[known] = result.history
+        return self._done[known]

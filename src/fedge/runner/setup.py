@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
+from numpy.typing import NDArray
 
 from fedge.algorithms import ALGORITHMS
 from fedge.core import tree
@@ -18,10 +20,14 @@ from fedge.core.client import Data, Task, normalise
 from fedge.core.contract import State
 from fedge.core.keys import Purpose, fold, root
 from fedge.core.sampling import SAMPLERS
+from fedge.core.schedule import Schedule
+from fedge.core.split import Split
 from fedge.core.topology import Topology
 from fedge.cost.clock import Clock, Rates
-from fedge.cost.ledger import Ledger
-from fedge.data import Dataset, Partition, distribute, load
+from fedge.cost.cuts import Place, Price
+from fedge.cost.ledger import Cut, Ledger
+from fedge.cost.work import multiply_adds
+from fedge.data import DATASETS, Dataset, Partition, distribute, load
 from fedge.engine import Job
 from fedge.errors import ConfigError
 from fedge.models import Model, make
@@ -49,8 +55,20 @@ class Experiment:
     def evaluated(self, state: State) -> tree.Weights:
         """u, the model that is tested, with its running statistics in order."""
         cell_weight = jnp.asarray(self.job.algorithm.topology.cell_weight, self.job.task.dtype)
-        weights = self.job.algorithm.evaluated(state, cell_weight)
-        if self.model.statistics != "local":
+        return self.calibrated(self.job.algorithm.evaluated(state, cell_weight))
+
+    def edges(self, state: State) -> list[tree.Weights]:
+        """The edges' own models, ready to be tested; none where edges keep none."""
+        if self.job.algorithm.edges is None:
+            return []
+        stacked = self.job.algorithm.edges(state)
+        return [self.calibrated({p: w[d] for p, w in stacked.items()}) for d in range(self.config.cells)]
+
+    def calibrated(self, weights: tree.Weights) -> tree.Weights:
+        stale = self.model.statistics == "local" or (
+            self.job.algorithm.stale_statistics and self.model.statistics == "avg_all"
+        )
+        if not (stale and self.model.has_statistics):
             return weights
         size = min(100, len(self.dataset.x_train))
         spread = np.linspace(0, len(self.dataset.x_train) - 1, 10 * size).astype(int).reshape(size, 10).T
@@ -70,7 +88,7 @@ def experiment(
     )  # fmt: skip
     size = np.array([len(s) for s in partition.samples], np.int32)
     topology = Topology.of(partition.cell, size)
-    model = model or build_model(config, dataset)
+    model = model or make_model(config, dataset.shape, dataset.classes)
     data = Data(
         x=jnp.asarray(dataset.x_train),
         y=jnp.asarray(dataset.y_train),
@@ -89,10 +107,17 @@ def experiment(
     )
     check_model(model, task, dataset)
     algorithm = ALGORITHMS[config.algorithm].factory(config, topology, model)
+    if config.messages and (on_client := algorithm.client_stages) is not None:
+        at_edge = tuple(stage for stage in model.stages if stage not in on_client)
+        task = replace(task, split=Split(model, on_client, at_edge, model.stage_of))
     job = Job(algorithm, task, data, root(config.seed), config.lr, config.participation, config.chunk, config.devices)
     weights = jax.eval_shape(lambda: tree.cast(model.initialise(job.key), task.dtype))
-    ledger = Ledger(algorithm, jax.eval_shape(algorithm.start, weights), job.key, config.participation)
-    clock = Clock(ledger, rates(config, dataset), config.seed)
+    ledger = Ledger(
+        algorithm, jax.eval_shape(algorithm.start, weights), job.key, config.participation,
+        cut_of(algorithm.client_stages, weights, model, task, dataset.x_train.dtype.itemsize),
+    )  # fmt: skip
+    at = rates(config, math.prod(dataset.shape), dataset.x_train.dtype.itemsize)
+    clock = Clock(ledger, at, config.seed, work_of(ledger, weights, model, task, dataset))
     return Experiment(config, dataset, partition, topology, model, job, clock)
 
 
@@ -114,12 +139,77 @@ def check_model(model: Model, task: Task, dataset: Dataset) -> None:
         )
 
 
-def rates(config: Config, dataset: Dataset) -> Rates:
-    """The deployment that simulated seconds are reckoned for."""
-    sample = dataset.x_train[0]
+def cut_of(on_client: tuple[str, ...] | None, weights: Any, model: Model, task: Task, input_width: int) -> Cut | None:
+    """What crosses the cut after these stages; nothing where a client computes the whole model and its loss."""
+    if on_client is None or on_client == model.stages:
+        return None
+    place = place_of("", on_client, weights, model, input_width)
+    up = task.batch * place.activations * place.bits // 8
+    return Cut(up, up if place.gradients else 0, 4 * task.batch, place.client_work)
+
+
+def place_of(name: str, on_client: tuple[str, ...], weights: Any, model: Model, input_width: int) -> Place:
+    """A cut after these stages. With none, the inputs themselves go up, as they are stored, and nothing comes back."""
+    dtype = jax.tree.leaves(weights)[0].dtype
+    sample = jax.ShapeDtypeStruct((1, *model.input_shape), dtype)
+
+    def run(stages: tuple[str, ...]) -> Callable[[tree.Weights, Array], Array]:
+        return lambda weights, x: model(weights, x, train=True, key=root(0), stages=stages)[0]
+
+    mine = [w for path, w in weights.items() if model.stage_of(path) in on_client and path in model.trainable]
+    work = multiply_adds(run(on_client), weights, sample) / multiply_adds(run(model.stages), weights, sample)
+    numbers = math.prod(jax.eval_shape(run(on_client), weights, sample).shape)
+    return Place(
+        name,
+        activations=0 if on_client == model.stages else numbers,
+        client_parameters=sum(math.prod(w.shape) for w in mine),
+        client_work=work,
+        bits=8 * (dtype.itemsize if on_client else input_width),
+        gradients=bool(on_client),
+    )
+
+
+def cut_prices(config: Config) -> list[Price]:
+    """Every place to cut the configured model, priced; needs the shape of the data, not the data."""
+    source = DATASETS[config.data]
+    model = make_model(config, source.shape, 10)
+    weights = jax.eval_shape(lambda: model.initialise(root(0)))
+    schedule = Schedule(config.local_steps, config.edge_rounds)
+    at = rates(config, math.prod(source.shape), 1)
+    prices = []
+    for n in range(len(model.stages) + 1):
+        name = "0" if n == 0 else "top" if n == len(model.stages) else model.stages[n - 1]
+        place = place_of(name, model.stages[:n], weights, model, input_width=1)
+        prices.append(Price(place, model.parameters, config.batch, schedule, at))
+    return prices
+
+
+def work_of(ledger: Ledger, weights: Any, model: Model, task: Task, dataset: Dataset) -> NDArray[Any]:
+    """Multiply-adds of each cell's model over those of the whole one; a part that cannot run is refused here."""
+    sample = jax.ShapeDtypeStruct((1, *dataset.shape), task.dtype)
+
+    def forward(weights: tree.Weights, x: Array) -> Array:
+        return model(weights, x, train=True, key=root(0))[0]
+
+    share = np.ones(ledger.algorithm.topology.cells)
+    for dealt in ledger.dealt:
+        if all(dealt.shapes[path].shape == w.shape for path, w in weights.items()):
+            continue
+        try:
+            part = multiply_adds(forward, dealt.shapes, sample)
+        except (TypeError, ValueError) as problem:
+            reason = (str(problem).splitlines() or [""])[0]
+            raise ConfigError(f"model {model.name} cannot run with a part of its units: {reason[:200]}") from None
+        share[list(dealt.ids)] = part / multiply_adds(forward, weights, sample)
+    return share
+
+
+def rates(config: Config, inputs: int, width: int) -> Rates:
+    """The deployment that simulated seconds are reckoned for; a sample has so many inputs of so many bytes."""
     cycles = config.cycles_per_bit or (10_230 if config.model == "resnet18" else 20)
     return Rates(
-        step_seconds=cycles * config.batch * sample.size * sample.itemsize * 8 / config.cpu_hz,
+        step_seconds=cycles * config.batch * inputs * width * 8 / config.cpu_hz,
+        edge_speed=config.edge_hz / config.cpu_hz,
         uplink_bps=config.uplink_bps,
         edge_bps=config.edge_bps,
         cloud_bps=config.cloud_bps,
@@ -130,13 +220,13 @@ def rates(config: Config, dataset: Dataset) -> Rates:
     )
 
 
-def build_model(config: Config, dataset: Dataset) -> Model:
+def make_model(config: Config, shape: tuple[int, ...], classes: int) -> Model:
     options: dict[str, dict[str, Any]] = {
         "mlp": {"dropout": config.dropout},
         "cnn": {"dropout": config.dropout},
         "resnet18": {"bn": config.bn},
     }
-    return make(config.model, dataset.shape, dataset.classes, **options[config.model])
+    return make(config.model, shape, classes, **options[config.model])
 
 
 def build_optimiser(config: Config) -> Optimiser:

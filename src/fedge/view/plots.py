@@ -11,13 +11,14 @@ import networkx as nx
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from fedge.core.contract import Gossip
 from fedge.runner.loop import Result
 from fedge.runner.setup import Experiment
 
 # Okabe and Ito's colours: told apart by colour-blind readers too; line styles for black and white print.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 
 
@@ -65,31 +66,41 @@ def curves(results: list[Result]) -> Figure:
     return figure
 
 
+NAMES = {
+    "simulated_seconds": "simulated seconds", "iteration": "local iterations", "global_loss": "training loss",
+    "accuracy": "test accuracy (%)", "round": "global rounds", "bytes": "bytes sent, all tiers",
+    "client_load": "uploaded by a client (whole models)", "cells": "cells N", "load": "client load to reach the target",
+}  # fmt: skip
+
+
 def reproduction(figure: dict[str, Any], table: Path) -> Figure:
-    """A paper's figure from its CSV, as printed and with tuned rates side by side; bands are one standard deviation."""
+    """A paper's figure from its CSV, a panel for each variant; bands are one standard deviation."""
     with table.open() as file:
         rows = list(csv.DictReader(file))
     variants = list(dict.fromkeys(row["variant"] for row in rows))
     drawing = Figure(figsize=(5 * len(variants), 3.8), layout="constrained")
     panels = drawing.subplots(1, len(variants), squeeze=False)[0]
-    names = {"simulated_seconds": "simulated seconds", "iteration": "local iterations", "global_loss": "training loss",
-             "accuracy": "test accuracy (%)"}  # fmt: skip
     factor = 100 if figure["y"] == "accuracy" else 1
     for axes, variant in zip(panels, variants, strict=True):
         series = list(dict.fromkeys(row["series"] for row in rows))
         for number, name in enumerate(series):
             own = [row for row in rows if row["variant"] == variant and row["series"] == name]
+            if not own:
+                continue
             x, middle, half = (
                 np.array([float(row[column]) for row in own])
                 for column in (figure["x"], figure["y"], figure["y"] + "_std")
             )
             middle, half, colour = factor * middle, factor * half, COLOURS[number % len(COLOURS)]
             label = f"{name}, lr {float(own[0]['lr']):g}"
-            axes.plot(x, middle, color=colour, linestyle=STYLES[number % len(STYLES)], linewidth=1.8, label=label)
+            style = {"color": colour, "linestyle": STYLES[number % len(STYLES)], "linewidth": 1.8}
+            axes.plot(x, middle, label=label, marker="o" if "target" in figure else None, **style)
             axes.fill_between(x, middle - half, middle + half, color=colour, alpha=0.18, linewidth=0)
-        axes.set_xlabel(names[figure["x"]])
-        axes.set_ylabel(names[figure["y"]])
-        axes.set_title("as printed" if variant == "printed" else "tuned learning rate", fontsize=10)
+        axes.set_xlabel(NAMES[figure["x"]])
+        if figure["x"] == "cells":
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.set_ylabel(NAMES[figure["y"]])
+        axes.set_title({"printed": "as printed", "tuned": "tuned learning rate"}.get(variant, variant), fontsize=10)
         axes.legend(frameon=False, fontsize=8)
         _tidy(axes)
     drawing.suptitle(figure["caption"], fontsize=11)
@@ -156,10 +167,11 @@ def topology(made: Experiment) -> Figure:
             x += 1
         centres.append((slots[int(own[0])] + slots[int(own[-1])]) / 2)
         x += 1  # a gap between cells
-    cloud = (centres[0] + centres[-1]) / 2
+    cloud, has_cloud = (centres[0] + centres[-1]) / 2, not isinstance(made.job.algorithm.exchange, Gossip)
     for d, own in enumerate(roster):
         colour = COLOURS[d % len(COLOURS)]
-        axes.plot([cloud, centres[d]], [2, 1], color="0.6", linewidth=1, zorder=1)
+        if has_cloud:
+            axes.plot([cloud, centres[d]], [2, 1], color="0.6", linewidth=1, zorder=1)
         for i in own:
             axes.plot([centres[d], slots[int(i)]], [1, 0], color="0.85", linewidth=0.7, zorder=1)
         area = 12 + 40 * size[own] / size.max()
@@ -167,9 +179,10 @@ def topology(made: Experiment) -> Figure:
         axes.scatter([centres[d]], [1], s=160, marker="s", color=colour, zorder=3)
         if len(roster) <= 20:
             axes.annotate(str(d), (centres[d], 1), ha="center", va="center", color="white", fontsize=9, zorder=4)
-    axes.scatter([cloud], [2], s=420, marker="o", color="0.25", zorder=3)
-    axes.set_ylim(-0.4, 2.4)
-    axes.set_yticks([0, 1, 2], ["clients", "edges", "cloud"])
+    if has_cloud:
+        axes.scatter([cloud], [2], s=420, marker="o", color="0.25", zorder=3)
+    axes.set_ylim(-0.4, 1.4 + has_cloud)
+    axes.set_yticks([0, 1, 2][: 2 + has_cloud], ["clients", "edges", "cloud"][: 2 + has_cloud])
     axes.set_xticks([])
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)

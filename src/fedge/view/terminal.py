@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
 from fedge.core.contract import Gossip
+from fedge.cost.cuts import Price
 from fedge.data import DATASETS
 from fedge.data.sources import where
 from fedge.runner.config import Config, allowed
@@ -49,6 +52,8 @@ def topology_picture(made: Experiment) -> str:
         middle = (centres[0] + centres[-1]) // 2
         wire[middle] = "┼" if wire[middle] == "┬" else "┴"
     lines = ["cloud".center(total), "".join(wire)]
+    if isinstance(made.job.algorithm.exchange, Gossip):
+        lines = ["no cloud: edges exchange models with their neighbours".center(total)]
     lines += ["".join(column[row].center(WIDTH) for column in columns) for row in range(3)]
     lines.append(f"(bars: samples of each of the {made.dataset.classes} classes in a cell)".center(total))
     return "\n".join(line.rstrip() for line in lines)
@@ -98,6 +103,41 @@ def result_table(results: list[Result]) -> Table:
             f"{r.client_steps_per_second:,.0f}", f"{r.wall_seconds:.1f}",
         )  # fmt: skip
     return table
+
+
+def cut_row(price: Price) -> dict[str, Any]:
+    place = price.place
+    return {
+        "cut": place.name,
+        "activations": place.activations,
+        "client_parameters": place.client_parameters,
+        "server_parameters": price.parameters - place.client_parameters,
+        "client_work": place.client_work,
+        "activation_seconds": price.activation_seconds,
+        "round_seconds": price.round_seconds,
+        "upload_bytes": price.upload_bits // 8,
+        "whole_model_bytes": price.whole_bits // 8,
+        "beats_sending_the_model": price.upload_bits < price.whole_bits,
+    }
+
+
+def cut_lines(prices: list[Price]) -> str:
+    """One line per place to cut, narrow enough for any terminal."""
+    first = prices[0]
+    lines = [
+        f"{first.parameters:,} parameters; batch {first.batch}; a global round is {first.schedule.edge_rounds} × "
+        f"{first.schedule.local_steps} local steps",
+        "         activations            parameters  client    t_act     round  a client  splitting",
+        "cut       per sample     client       edge    work        s         s  sends MB  sends less",
+    ]
+    for row in map(cut_row, prices):
+        less = "yes" if row["beats_sending_the_model"] else "no"
+        lines.append(
+            f"{row['cut']:8} {row['activations']:>11,} {row['client_parameters']:>10,} {row['server_parameters']:>10,} "
+            f"{row['client_work']:>7.1%} {row['activation_seconds']:>8.4f} {row['round_seconds']:>9,.4f} "
+            f"{row['upload_bytes'] / 1e6:>9,.3f}  {'not split' if row['cut'] == 'top' else less}"
+        )
+    return "\n".join(lines)
 
 
 def shown(number: float | None, how: str) -> str:

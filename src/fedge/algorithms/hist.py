@@ -1,0 +1,215 @@
+"""HIST (Fang, Han, Brinton: Submodel Partitioning in Hierarchical Federated Learning, ICC 2024, and its report).
+
+Every global round the cloud cuts the model into disjoint submodels x̄_j = p_j ⊙ x̄, Σ_j p_j = 1, one per cell (3, 7).
+
+    x_i ← x_i − γ p_j ⊙ g_i                               every iteration (4)
+    x_j ← (1/n_j) Σ_{i∈j} x_i                             at the edge every H, then back to its clients (5)
+    x̄   ← Σ_j p_j ⊙ x_j                                   in the cloud every E: the union (6); then new masks
+
+A mask keeps whole hidden units: each group of units is permuted at random and cut into N equal blocks, the last taking
+the remainder. A cell is dealt its block *gathered* into a small dense model, which is the same function as the masked
+full one (`tests/algorithms/test_hist.py`): its clients compute, hold and send 1/N.
+
+Symbols: H = local_steps, E = local_steps × edge_rounds, N = cells, γ = lr.
+
+What belongs to no unit:
+- Biases added where the units' contributions meet (b2 of an MLP). The paper's (3) does not say who owns them;
+  `out_bias` does: `owner` deals the entries to cells, evenly and at random each round, and others see 0; `shared` gives
+  all a copy and averages; `none` drops them; `author` is what the authors' code does: the biases on both sides of
+  the units are drawn anew each round, trained, and thrown away, so that the global ones stay as they were.
+- Everything else (a ResNet's stem, residual stream, head): every cell trains a copy, averaged in the cloud with 1/N.
+
+The union of N submodels is the *sum* of their contributions, so it is N times as confident as each; `rescale=mean`
+makes it their mean when it is evaluated. Neither paper rescales.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from fedge.core import tree
+from fedge.core.contract import Algorithm, Cells, Cloud, Knobs, Round, Unitary
+from fedge.core.keys import fold
+from fedge.core.schedule import Schedule
+from fedge.core.topology import Topology
+from fedge.core.tree import Weights
+from fedge.errors import ConfigError
+
+OWNER, NONE, AUTHOR = "owner", "none", "author"  # and "shared", which needs no rule of its own
+Order = dict[str, Array]  # a round's permutation of each group of units
+
+
+def hist(knobs: Knobs, topology: Topology, model: Unitary) -> Algorithm:
+    topology, mode = topology.uniform_cells(), knobs.out_bias or OWNER
+    anatomy = Anatomy.of(model, topology.cells)
+
+    def start(w: Weights) -> Weights:
+        return w | {path: jnp.zeros_like(w[path]) for path in anatomy.meeting if mode == NONE}
+
+    def deal(w: Weights, now: Round) -> tuple[Cells, ...]:
+        order = anatomy.draw(now.key)
+        batches = []
+        for ids in anatomy.batches:
+            weights = {path: anatomy.gather(path, x, order, ids) for path, x in w.items()}
+            masks = anatomy.owned(now.key, ids, mode)
+            for path, mask in masks.items():
+                masks[path] = mask.astype(w[path].dtype)
+                weights[path] = weights[path] * masks[path]
+            if mode == AUTHOR:
+                weights |= anatomy.fresh_biases(now.key, ids, weights)
+            batches.append(Cells(ids, weights, masks or None))
+        return tuple(batches)
+
+    def merge(w: Weights, batches: tuple[Cells, ...], now: Round) -> Weights:
+        order = anatomy.draw(now.key)
+        union = {}
+        for path, old in w.items():
+            parts = [cells.weights[path] for cells in batches]
+            if mode == AUTHOR and path in anatomy.biases:
+                union[path] = old  # discarded
+            elif path in anatomy.axis:
+                union[path] = anatomy.scatter(path, parts, order)
+            elif path in anatomy.meeting and mode in (OWNER, NONE):
+                union[path] = sum((part.sum(0) for part in parts), start=jnp.zeros_like(old))  # non-owners hold 0
+            else:
+                union[path] = tree.weighted_sum(now.cell_weight, {path: jnp.concatenate(parts)})[path]
+        return union
+
+    def evaluated(w: Weights, _: Array) -> Weights:
+        if knobs.rescale != "mean":
+            return w
+        dealt = anatomy.meeting if mode in (OWNER, NONE) else ()  # a bias that every cell has whole is its own mean
+        return w | {path: w[path] / topology.cells for path in (*anatomy.receiving, *dealt)}
+
+    return Algorithm(
+        name="hist",
+        topology=topology,
+        schedule=Schedule(knobs.local_steps, knobs.edge_rounds),
+        start=start,
+        deal=deal,
+        merge=merge,
+        evaluated=evaluated,
+        operator=None,
+        exchange=Cloud(),
+        stale_statistics=topology.cells > 1,
+    )
+
+
+def _sibling(path: str, name: str) -> str:
+    return "/".join([*path.split("/")[:-1], name])
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """How a model comes apart into N pieces."""
+
+    cells: int
+    units: dict[str, int]  # group → how many
+    axis: dict[str, tuple[str, int]]  # path → (its group, the axis it is cut along)
+    receiving: tuple[str, ...]  # paths of kernels that take units as inputs: where the cells' contributions meet
+    meeting: dict[str, tuple[int, ...]]  # path → shape of biases added there
+    biases: frozenset[str]  # those, and the units' own, where a kernel stands beside them
+
+    @classmethod
+    def of(cls, model: Unitary, cells: int) -> Anatomy:
+        units: dict[str, int] = {}
+        axis: dict[str, tuple[str, int]] = {}
+        for path, names in model.axes.items():
+            named = [(name, number) for number, name in enumerate(names) if name is not None]
+            if len(named) > 1:
+                raise ConfigError(
+                    f"parameter '{path}' has units on {len(named)} axes, so its entries between two cells' units would "
+                    "belong to nobody; name units on every second layer only"
+                )
+            for name, number in named:
+                size = model.template[path].shape[number]
+                if units.setdefault(name, size) != size:
+                    raise ConfigError(f"units '{name}' are {units[name]} elsewhere but {size} in parameter '{path}'")
+                axis[path] = (name, number)
+        if not units:
+            raise ConfigError(
+                "hist cuts a model by its hidden units, but none of its parameters names any; annotate them, for "
+                'instance nnx.Linear(…, kernel_metadata={"units": (None, "hidden")}, bias_metadata={"units": '
+                '("hidden",)}) and kernel_metadata={"units": ("hidden", None)} on the layer that follows'
+            )
+        for name, size in units.items():
+            if size < cells:
+                raise ConfigError(f"cells={cells} cannot share the {size} units of '{name}'; use at most {size} cells")
+        receiving = tuple(p for p, (_, n) in axis.items() if n < len(model.template[p].shape) - 1)
+        at = sorted(_sibling(p, "bias") for p in receiving)
+        meeting = {p: tuple(model.template[p].shape) for p in at if p in model.trainable and p not in axis}
+        own = {p for p in axis if p == _sibling(p, "bias") and _sibling(p, "kernel") in model.template}
+        return cls(
+            cells,
+            units,
+            axis,
+            receiving,
+            meeting,
+            frozenset(own | {p for p in meeting if _sibling(p, "kernel") in model.template}),
+        )
+
+    @property
+    def batches(self) -> tuple[tuple[int, ...], ...]:
+        """Cells of equal shapes: all, or all but the last, which takes the remainders."""
+        every = tuple(range(self.cells))
+        even = all(size % self.cells == 0 for size in self.units.values())
+        return (every,) if even else (every[:-1], every[-1:])
+
+    def draw(self, key: Array) -> Order:
+        names = enumerate(sorted(self.units))
+        return {name: jax.random.permutation(fold(key, n), self.units[name]) for n, name in names}
+
+    def block(self, name: str, order: Order, ids: tuple[int, ...]) -> Array:
+        """Cells × units: which units of a group each of these cells owns."""
+        size = self.units[name] // self.cells
+        end = self.units[name] if ids[-1] == self.cells - 1 else (ids[-1] + 1) * size
+        return order[name][ids[0] * size : end].reshape(len(ids), -1)
+
+    def gather(self, path: str, x: Array, order: Order, ids: tuple[int, ...]) -> Array:
+        """Cells × …: the part of a parameter that each of these cells holds."""
+        if path not in self.axis:
+            return jnp.broadcast_to(x, (len(ids), *x.shape))
+        name, axis = self.axis[path]
+        return jnp.moveaxis(jnp.take(x, self.block(name, order, ids), axis), axis, 0)
+
+    def scatter(self, path: str, parts: list[Array], order: Order) -> Array:
+        """The inverse of `gather`: all cells' parts back in place."""
+        name, axis = self.axis[path]
+        pieces = []
+        for part in parts:
+            together = jnp.moveaxis(part, 0, axis)  # …, cells, units of a cell, …
+            pieces.append(together.reshape(*part.shape[1 : axis + 1], -1, *part.shape[axis + 2 :]))
+        return jnp.take(jnp.concatenate(pieces, axis), jnp.argsort(order[name]), axis)
+
+    def owned(self, key: Array, ids: tuple[int, ...], mode: str) -> Weights:
+        """path → cells × …: 1 where a cell owns an entry, for the paths that are dealt out entry by entry."""
+        if mode not in (OWNER, NONE):
+            return {}
+        total = sum(math.prod(shape) for shape in self.meeting.values())
+        first_key, second_key = jax.random.split(fold(key, len(self.units)))
+        turn = jax.random.permutation(first_key, self.cells)  # who goes first, and so gets one more where it is uneven
+        owner = turn[jax.random.permutation(second_key, total) % self.cells]
+        masks, first = {}, 0
+        for path, shape in self.meeting.items():
+            mine = owner[first : first + math.prod(shape)].reshape(shape)
+            first += math.prod(shape)
+            cell = jnp.asarray(np.array(ids).reshape(-1, *[1] * len(shape)))
+            masks[path] = (mine == cell) & (mode == OWNER)
+        return masks
+
+    def fresh_biases(self, key: Array, ids: tuple[int, ...], weights: Weights) -> Weights:
+        """Drawn as PyTorch draws them for a layer of the submodel's size, anew for each cell."""
+        drawn = {}
+        for number, path in enumerate(sorted(self.biases)):
+            kernel = weights[_sibling(path, "kernel")]
+            bound = 1 / math.sqrt(math.prod(kernel.shape[1:-1]))
+            keys = jnp.stack([fold(key, len(self.units) + 1 + number, cell) for cell in ids])
+            shape, dtype = weights[path].shape[1:], weights[path].dtype
+            drawn[path] = jax.vmap(lambda k, s=shape, d=dtype, b=bound: jax.random.uniform(k, s, d, -b, b))(keys)
+        return drawn

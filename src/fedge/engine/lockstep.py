@@ -1,0 +1,113 @@
+"""A cell whose clients advance in lockstep because they share a part of their model, in three ways of sharing it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from fedge.core import tree
+from fedge.core.client import Data, Task
+from fedge.core.contract import Sharing
+from fedge.core.tree import Weights
+
+
+class Cell(NamedTuple):
+    task: Task
+    shared: Callable[[str], bool]
+    mask: Weights | None
+    client: Array  # who takes part
+    share: Array  # with which weight; a padding slot has 0
+    turns: tuple[Array, Array]  # iterations; samples of each iteration and client
+    lr: Array
+    data: Data
+    key: Array
+
+    def gradient(self, weights: Weights, index: Array, i: Array, k: Array) -> tuple[Array, Weights, Weights]:
+        return self.task.gradient(weights, self.data, index, self.key, i, k)
+
+    def update(self, weights: Weights, memory: Any, gradient: Weights, statistics: Weights) -> tuple[Weights, Any]:
+        return self.task.update(self.lr, weights, memory, gradient, statistics, self.mask)
+
+    def replicate(self, weights: Weights) -> tuple[Weights, Any]:
+        """A copy for each client, with fresh memory."""
+        copies = tree.repeat(weights, len(self.client))
+        return copies, jax.vmap(partial(self.task.fresh, self.lr), axis_size=len(self.client))(copies)
+
+    def divide(self, weights: Weights) -> tuple[Weights, Weights]:
+        """(shared, private)."""
+        return tree.split(weights, self.shared)
+
+
+def mean(cell: Cell, weights: Weights) -> tuple[Weights, Array]:
+    """Private paths per client; shared paths once, stepped by the mean gradient."""
+    common, private = cell.divide(weights)
+
+    def step(carry: Any, turn: tuple[Array, Array]) -> tuple[Any, Array]:
+        (replicas, memories), (common, memory) = carry
+        k, index = turn
+
+        def gradient(private: Weights, index: Array, i: Array) -> tuple[Array, Weights, Weights]:
+            return cell.gradient(private | common, index, i, k)
+
+        losses, gradients, statistics = jax.vmap(gradient)(replicas, index, cell.client)
+        (g_common, g_private), (s_common, s_private) = cell.divide(gradients), cell.divide(statistics)
+        clients = jax.vmap(cell.update, axis_size=len(cell.client))(replicas, memories, g_private, s_private)
+        mean_g, mean_s = tree.weighted_sum(cell.share, g_common), tree.weighted_sum(cell.share, s_common)
+        return (clients, cell.update(common, memory, mean_g, mean_s)), cell.share @ losses
+
+    carry = (cell.replicate(private), (common, cell.task.fresh(cell.lr, common)))
+    ((replicas, _), (common, _)), losses = lax.scan(step, carry, cell.turns)
+    return tree.weighted_sum(cell.share, replicas) | common, losses.mean()
+
+
+def copies(cell: Cell, weights: Weights) -> tuple[Weights, Array]:
+    """Every client has the whole model; shared paths are averaged after each step."""
+
+    def step(carry: Any, turn: tuple[Array, Array]) -> tuple[Any, Array]:
+        k, index = turn
+
+        def advance(own: Weights, memory: Any, index: Array, i: Array) -> tuple[Array, Weights, Any]:
+            loss, gradient, statistics = cell.gradient(own, index, i, k)
+            own, memory = cell.update(own, memory, gradient, statistics)
+            return loss, own, memory
+
+        losses, replicas, memories = jax.vmap(advance)(carry[0], carry[1], index, cell.client)
+        averaged = tree.weighted_sum(cell.share, cell.divide(replicas)[0])
+        return (replicas | tree.repeat(averaged, len(cell.client)), memories), cell.share @ losses
+
+    (replicas, _), losses = lax.scan(step, cell.replicate(weights), cell.turns)
+    return tree.weighted_sum(cell.share, replicas), losses.mean()
+
+
+def sequential(cell: Cell, weights: Weights) -> tuple[Weights, Array]:
+    """Shared paths once, stepped by one client after the other; a padding slot does not step them."""
+    common, private = cell.divide(weights)
+
+    def step(carry: Any, turn: tuple[Array, Array]) -> tuple[Any, Array]:
+        (replicas, memories), server = carry
+        k, index = turn
+
+        def one(server: Any, member: Any) -> tuple[Any, Any]:
+            common, memory = server
+            own, own_memory, index, i, counts = member
+            loss, gradient, statistics = cell.gradient(own | common, index, i, k)
+            (g_common, g_own), (s_common, s_own) = cell.divide(gradient), cell.divide(statistics)
+            stepped = cell.update(common, memory, g_common, s_common)
+            server = jax.tree.map(lambda new, old: jnp.where(counts, new, old), stepped, server)
+            return server, (cell.update(own, own_memory, g_own, s_own), loss)
+
+        members = (replicas, memories, index, cell.client, cell.share > 0)
+        server, (clients, losses) = lax.scan(one, server, members)
+        return (clients, server), cell.share @ losses
+
+    carry = (cell.replicate(private), (common, cell.task.fresh(cell.lr, common)))
+    ((replicas, _), (common, _)), losses = lax.scan(step, carry, cell.turns)
+    return tree.weighted_sum(cell.share, replicas) | common, losses.mean()
+
+
+LOCKSTEP = {Sharing.MEAN: mean, Sharing.COPIES: copies, Sharing.SEQUENTIAL: sequential}
