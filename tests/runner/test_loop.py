@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 import fedge
 from fedge.errors import ConfigError, RunError
-from fedge.models import make
+from fedge.models import from_nnx, make
 from tests.helpers import toy
 
 KEYS = {"algorithm": "hierfavg", "clients": 6, "cells": 2, "rounds": 6, "batch": 5, "checkpoint_every": 2, "lr": 0.1}
@@ -290,3 +290,24 @@ def test_global_loss_is_the_mean_over_all_training_samples(tmp_path):
     logits = np.asarray(logits, np.float64)
     losses = np.log(np.exp(logits).sum(1)) - logits[np.arange(90), data.y_train]
     assert result.final["global_loss"] == pytest.approx(losses.mean(), rel=1e-4)
+
+
+def test_edge_models_are_calibrated_where_statistics_stay_local(tmp_path):
+    """bn=local keeps no statistics that could travel, so an edge's model gets its own estimate before it is tested."""
+
+    class Normed(nnx.Module):
+        def __init__(self, rngs):
+            self.fc1, self.bn = nnx.Linear(25, 8, rngs=rngs), nnx.BatchNorm(8, rngs=rngs)
+            self.fc2 = nnx.Linear(8, 4, rngs=rngs)
+
+        def __call__(self, x):
+            return self.fc2(nnx.relu(self.bn(self.fc1(x.reshape(len(x), -1)))))
+
+    model = from_nnx(Normed, input_shape=(5, 5, 1), classes=4, statistics="local")
+    keys = {"algorithm": "sdfeel", "cells": 3, "graph": "path", "partition": "iid", "clients": 6, "rounds": 1}
+    result = fedge.run(keys, dataset=toy(), model=model, out=tmp_path / "run", batch=4)
+    edges = result.experiment.edges(result.experiment.start)
+    assert edges["bn/var"].shape == (3, 8)
+    assert float(edges["bn/var"].min()) > 0
+    assert len(result.final["edge_accuracies"]) == 3
+    assert np.mean(result.final["edge_accuracies"]) == pytest.approx(result.final["edge_accuracy"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 
-import jax.numpy as jnp
 import numpy as np
 
 from fedge.core import tree
@@ -37,9 +36,8 @@ class Examiner:
         }
         if self._train is not None:
             row["global_loss"] = self._train(weights)[1]
-        if made.job.algorithm.edges is not None:
-            models = made.edges(state)
-            each = self._test.each({p: jnp.stack([m[p] for m in models]) for p in models[0]})[0]
+        if made.job.algorithm.edges is not None and (models := made.edges(state)) is not None:
+            each = self._test.each(models)[0]
             row["edge_accuracy"] = float(each.mean())
             row["edge_accuracies"] = [float(a) for a in each]
             row["consensus"] = spread(made.job.algorithm.edges(state), made.job.algorithm.topology)

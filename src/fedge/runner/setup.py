@@ -57,18 +57,24 @@ class Experiment:
         cell_weight = jnp.asarray(self.job.algorithm.topology.cell_weight, self.job.task.dtype)
         return self.calibrated(self.job.algorithm.evaluated(state, cell_weight))
 
-    def edges(self, state: State) -> list[tree.Weights]:
-        """The edges' own models, ready to be tested; none where edges keep none."""
+    def edges(self, state: State) -> tree.Weights | None:
+        """The edges' own models along a leading axis, ready to be tested; None where edges keep none."""
         if self.job.algorithm.edges is None:
-            return []
+            return None
         stacked = self.job.algorithm.edges(state)
-        return [self.calibrated({p: w[d] for p, w in stacked.items()}) for d in range(self.config.cells)]
+        if not self._stale:
+            return stacked
+        each = [self.calibrated({p: w[d] for p, w in stacked.items()}) for d in range(self.config.cells)]
+        return {p: jnp.stack([weights[p] for weights in each]) for p in each[0]}
+
+    @property
+    def _stale(self) -> bool:
+        kept = self.model.statistics == "avg_all" and not self.job.algorithm.stale_statistics
+        return self.model.has_statistics and self.model.statistics != "batch_stats" and not kept
 
     def calibrated(self, weights: tree.Weights) -> tree.Weights:
-        stale = self.model.statistics == "local" or (
-            self.job.algorithm.stale_statistics and self.model.statistics == "avg_all"
-        )
-        if not (stale and self.model.has_statistics):
+        """With statistics estimated from training images, where what travelled does not serve."""
+        if not self._stale:
             return weights
         size = min(100, len(self.dataset.x_train))
         spread = np.linspace(0, len(self.dataset.x_train) - 1, 10 * size).astype(int).reshape(size, 10).T
