@@ -203,3 +203,34 @@ def test_a_split_cell_waits_for_its_slowest_client_at_every_step():
     own, whole = (8 * clock.ledger.cell_bytes(0, client=c)[0] for c in (True, False))
     done = (ready + own / rates.uplink_bps * link).max() + whole / rates.cloud_bps * backhaul[0]
     assert clock.advance(clock.start, 0)[0] == pytest.approx(done, rel=1e-12)
+
+
+def test_the_command_of_table_1_ends_at_1440_iterations():
+    """As priced before any training, on images of MNIST's shape: 288 rounds, and bytes equal to the formula."""
+    keys = {"algorithm": "sdfeel", "clients": 50, "cells": 10, "graph": "bipartite", "local_steps": 5, "edge_rounds": 1,
+            "gossip": 1, "partition": "one_class", "model": "cnn", "budget_seconds": 40}  # fmt: skip
+    plan = price(experiment(Config.of(keys)))
+    assert 5 * len(plan) == 1440
+    assert plan[-1].seconds == pytest.approx(288 * 0.13866, rel=1e-4)
+    assert plan[-1].sent == dict.fromkeys(("client_to_edge", "edge_to_client", "edge_to_edge"), 288 * 50 * 4 * CNN)
+
+
+def test_sdfeel_with_unequal_devices_followed_by_hand():
+    """Each edge waits for its slowest client in every edge round, then for its neighbours at each exchange."""
+    keys = {"algorithm": "sdfeel", "graph": "path", "gossip": 2, "clients": 6, "cells": 3, "partition": "iid",
+            "local_steps": 2, "edge_rounds": 2, "device_spread": 0.5, "link_spread": 0.7, "straggle": 0.3}  # fmt: skip
+    made = experiment(Config.of(keys))
+    clock, rates, roster = made.clock, made.clock.rates, made.job.algorithm.topology.roster
+    device, link, _, between = clock._slowness
+    bits = 8 * clock.ledger.cell_bytes(0)[0]
+    ready = np.zeros(3)
+    for a in range(2):
+        late = 1 + rates.straggle * host_rng(0, Purpose.DELAY, a + 1).standard_exponential(6)
+        for d, own in enumerate(roster):
+            ready[d] += max(
+                2 * rates.step_seconds * device[i] * late[i] + bits / rates.uplink_bps * link[i] for i in own
+            )
+    for _ in range(2):
+        arrive = {(a, b): ready[a] + bits / rates.edge_bps * between[a, b] for a, b in [(0, 1), (1, 0), (1, 2), (2, 1)]}
+        ready = np.array([max([ready[d], *(t for (_, b), t in arrive.items() if b == d)]) for d in range(3)])
+    np.testing.assert_allclose(clock.advance(clock.start, 0), ready, rtol=1e-12)

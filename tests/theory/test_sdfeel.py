@@ -14,6 +14,7 @@ from fedge.theory.sdfeel import (
     corollary1_printed,
     corollary1_rate,
     disagreement_fixed,
+    lemma2_printed,
     theorem1_fixed,
     theorem1_printed,
     v1_lemma8,
@@ -145,3 +146,30 @@ def test_printed_lemma_fails_where_clients_differ():
     gradient = lambda w, c: w - c  # noqa: E731
     mean = (gradient(0, 1) + gradient(0, -1)) / 2
     assert abs(mean - gradient(0, 1)) == 1
+
+
+def test_lemma_2_as_printed():
+    """(τ1, τ2) = (5, 1), q = 0: Λ = 0, ρ = 2; V1 = 25·2·(4·11/6) = 366.7, V2 = 25·2·4/5 = 40."""
+    s = Setting(5, 1, 0.0, s2=0.5, gap=1, smooth=1, sigma2=2, kappa2=3)
+    terms = lemma2_printed(s, 0.1, 7).terms
+    assert list(terms.values()) == pytest.approx([0.02 * 1100 / 3 * 2, 0.02 * (1100 / 3 + 20) * 3, 0.02 * 40 * 7])
+
+
+def test_lemma_6_drops_a_cross_term():
+    """S2: F_{1,2} = 2w ∓ cos w at w = ∓π/2, m = (½, ½), κ = 1: ‖Σ m_i(∇F(w_i) …)‖² is 4, the print allows 1.5."""
+    w, sign = np.array([-np.pi / 2, np.pi / 2]), np.array([1.0, -1.0])
+    own = 2 + sign * np.sin(w)  # ∇F_i(w_i) = 1
+    whole = np.full(2, 2.0)  # ∇F = 2 everywhere: the two sines cancel
+    m = np.array([0.5, 0.5])
+    assert (m * whole**2).sum() == pytest.approx(4)
+    assert (m**2).sum() * 1 + (m * own**2).sum() == pytest.approx(1.5)
+    assert 2 * 1 + 2 * (m * own**2).sum() >= 4  # the repaired 2κ² + 2J holds
+
+
+def test_the_papers_operator_loses_the_mean_for_unequal_cells():
+    """S3: m = (.6, .1, .2, .1) in two cells with P = ½11ᵀ: H2·m ≠ m and ‖H1 − A‖ = 1.233, not 1."""
+    topology = Topology.of([0, 0, 1, 1], [0.6, 0.1, 0.2, 0.1])
+    m = topology.weight
+    mixed = topology.gossip_operator(np.full((2, 2), 0.5), 1) @ m
+    np.testing.assert_allclose(mixed, [0.43, 0.07, 0.33, 0.17], atol=5e-3)
+    assert np.linalg.norm(topology.edge_operator - topology.cloud_operator, 2) == pytest.approx(1.233, abs=1e-3)

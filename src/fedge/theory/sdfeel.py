@@ -83,6 +83,19 @@ def v2_repaired(s: Setting) -> float:
     return s.tau**2 * big_lambda(s.q) + rho(s.q) * inner
 
 
+def lemma2_printed(s: Setting, lr: float, mean_gradient2: float) -> Bound:
+    """Mean disagreement ≤ 2η²V1(σ² + κ²) + 2η²V2 s2κ² + 2η²V2·J, J the mean of Σ m_i‖∇F_i(w_i)‖² over iterations."""
+    v1, v2, factor = v1_printed(s), v2_printed(s), 2 * lr**2
+    return bound(
+        {
+            "noise": _times(factor * v1, s.sigma2),
+            "unlike clients": _times(factor * (v1 + v2 * s.s2), s.kappa2),
+            "gradients": _times(factor * v2, mean_gradient2),
+        },
+        {},
+    )
+
+
 def theorem1_printed(s: Setting, lr: float, steps: int, clients: int) -> Bound:
     """2Δ/(ηK) + Lηs2σ² + 2L²η²V1σ² + 2L²η²(V1 + V2 s2)κ², if 1 − LCη − 2L²η²V2 ≥ 0."""
     v1, v2, factor = v1_printed(s), v2_printed(s), 2 * s.smooth**2 * lr**2
