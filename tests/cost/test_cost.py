@@ -1,15 +1,20 @@
 """Bytes and seconds against the papers' formulas (SPEC §5)."""
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
+from flax import nnx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedge.core.keys import Purpose, host_rng
+from fedge.core.schedule import Schedule
+from fedge.cost import cuts
 from fedge.cost.clock import SHANNON, Clock, Rates
 from fedge.cost.ledger import Ledger, totals
 from fedge.errors import ConfigError
-from fedge.models import make
+from fedge.models import from_nnx, make
 from fedge.runner.config import Config
 from fedge.runner.price import price
 from fedge.runner.setup import cut_prices, experiment
@@ -234,3 +239,25 @@ def test_sdfeel_with_unequal_devices_followed_by_hand():
         arrive = {(a, b): ready[a] + bits / rates.edge_bps * between[a, b] for a, b in [(0, 1), (1, 0), (1, 2), (2, 1)]}
         ready = np.array([max([ready[d], *(t for (_, b), t in arrive.items() if b == d)]) for d in range(3)])
     np.testing.assert_allclose(clock.advance(clock.start, 0), ready, rtol=1e-12)
+
+
+def test_the_table_of_cuts_for_a_users_own_model():
+    class Chain(nnx.Module):
+        stages: ClassVar = {"low": ("fc1",), "high": ("fc2",)}
+
+        def __init__(self, rngs):
+            self.fc1, self.fc2 = nnx.Linear(25, 8, rngs=rngs), nnx.Linear(8, 4, rngs=rngs)
+
+        def stage(self, name, x):
+            return nnx.relu(self.fc1(x.reshape(len(x), -1))) if name == "low" else self.fc2(x)
+
+        def __call__(self, x):
+            return self.stage("high", self.stage("low", x))
+
+    model = from_nnx(Chain, input_shape=(5, 5, 1), classes=4)
+    table = cuts.prices(model, 2, Schedule(3, 4), Rates(1e-3))
+    assert [(p.place.name, p.place.activations, p.place.client_parameters) for p in table] == [
+        ("0", 25, 0), ("low", 8, 208), ("top", 0, 244)]  # fmt: skip
+    assert table[1].place.client_work == 200 / 232
+    assert table[1].upload_bits == 4 * 32 * (3 * 2 * 8 + 208)
+    assert table[1].whole_bits == 4 * 32 * 244

@@ -7,10 +7,36 @@ parameters.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Protocol
 
+import jax
+from jax import Array
+
+from fedge.core.keys import root
 from fedge.core.schedule import Schedule
+from fedge.core.split import StagedForward
+from fedge.core.tree import Weights
 from fedge.cost.clock import Rates
+from fedge.cost.work import multiply_adds
+
+
+class Staged(StagedForward, Protocol):
+    """What a model must tell to be priced: `fedge.from_nnx` gives it for any module with named stages."""
+
+    @property
+    def input_shape(self) -> tuple[int, ...]: ...
+    @property
+    def stages(self) -> tuple[str, ...]: ...
+    @property
+    def trainable(self) -> frozenset[str]: ...
+    @property
+    def parameters(self) -> int: ...
+    @property
+    def initialise(self) -> Callable[[Array], Weights]: ...
+    def stage_of(self, path: str) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -61,3 +87,32 @@ class Price:
         upload = 32 * self.place.client_parameters / self.rates.uplink_bps
         cloud = 32 * self.parameters / self.rates.cloud_bps
         return self.schedule.edge_rounds * (self.schedule.local_steps * step + upload) + cloud
+
+
+def prices(model: Staged, batch: int, schedule: Schedule, rates: Rates, input_width: int = 1) -> list[Price]:
+    """Every place to cut a model, from 0 (inputs are sent, `input_width` bytes each) to top (nothing is)."""
+    weights = jax.eval_shape(lambda: model.initialise(root(0)))
+    places = [place_of(model, model.stages[:n], weights, input_width) for n in range(len(model.stages) + 1)]
+    return [Price(place, model.parameters, batch, schedule, rates) for place in places]
+
+
+def place_of(model: Staged, on_client: tuple[str, ...], weights: Any, input_width: int) -> Place:
+    """A cut after these stages. With none, the inputs themselves go up, as they are stored, and nothing comes back."""
+    dtype = jax.tree.leaves(weights)[0].dtype
+    sample = jax.ShapeDtypeStruct((1, *model.input_shape), dtype)
+
+    def run(stages: tuple[str, ...]) -> Callable[[Weights, Array], Array]:
+        return lambda weights, x: model(weights, x, train=True, key=root(0), stages=stages)[0]
+
+    mine = [w for path, w in weights.items() if model.stage_of(path) in on_client and path in model.trainable]
+    work = multiply_adds(run(on_client), weights, sample) / multiply_adds(run(model.stages), weights, sample)
+    numbers = math.prod(jax.eval_shape(run(on_client), weights, sample).shape)
+    whole = on_client == model.stages
+    return Place(
+        name="top" if whole else on_client[-1] if on_client else "0",
+        activations=0 if whole else numbers,
+        client_parameters=sum(math.prod(w.shape) for w in mine),
+        client_work=work,
+        bits=8 * (dtype.itemsize if on_client else input_width),
+        gradients=bool(on_client),
+    )

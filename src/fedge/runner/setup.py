@@ -24,7 +24,7 @@ from fedge.core.schedule import Schedule
 from fedge.core.split import Split
 from fedge.core.topology import Topology
 from fedge.cost.clock import Clock, Rates
-from fedge.cost.cuts import Place, Price
+from fedge.cost.cuts import Price, place_of, prices
 from fedge.cost.ledger import Cut, Ledger
 from fedge.cost.work import multiply_adds
 from fedge.data import DATASETS, Dataset, Partition, distribute, load
@@ -149,45 +149,17 @@ def cut_of(on_client: tuple[str, ...] | None, weights: Any, model: Model, task: 
     """What crosses the cut after these stages; nothing where a client computes the whole model and its loss."""
     if on_client is None or on_client == model.stages:
         return None
-    place = place_of("", on_client, weights, model, input_width)
+    place = place_of(model, on_client, weights, input_width)
     up = task.batch * place.activations * place.bits // 8
     return Cut(up, up if place.gradients else 0, 4 * task.batch, place.client_work)
 
 
-def place_of(name: str, on_client: tuple[str, ...], weights: Any, model: Model, input_width: int) -> Place:
-    """A cut after these stages. With none, the inputs themselves go up, as they are stored, and nothing comes back."""
-    dtype = jax.tree.leaves(weights)[0].dtype
-    sample = jax.ShapeDtypeStruct((1, *model.input_shape), dtype)
-
-    def run(stages: tuple[str, ...]) -> Callable[[tree.Weights, Array], Array]:
-        return lambda weights, x: model(weights, x, train=True, key=root(0), stages=stages)[0]
-
-    mine = [w for path, w in weights.items() if model.stage_of(path) in on_client and path in model.trainable]
-    work = multiply_adds(run(on_client), weights, sample) / multiply_adds(run(model.stages), weights, sample)
-    numbers = math.prod(jax.eval_shape(run(on_client), weights, sample).shape)
-    return Place(
-        name,
-        activations=0 if on_client == model.stages else numbers,
-        client_parameters=sum(math.prod(w.shape) for w in mine),
-        client_work=work,
-        bits=8 * (dtype.itemsize if on_client else input_width),
-        gradients=bool(on_client),
-    )
-
-
 def cut_prices(config: Config) -> list[Price]:
     """Every place to cut the configured model, priced; needs the shape of the data, not the data."""
-    source = DATASETS[config.data]
-    model = make_model(config, source.shape, 10)
-    weights = jax.eval_shape(lambda: model.initialise(root(0)))
+    shape = DATASETS[config.data].shape
+    model = make_model(config, shape, 10)
     schedule = Schedule(config.local_steps, config.edge_rounds)
-    at = rates(config, math.prod(source.shape), 1)
-    prices = []
-    for n in range(len(model.stages) + 1):
-        name = "0" if n == 0 else "top" if n == len(model.stages) else model.stages[n - 1]
-        place = place_of(name, model.stages[:n], weights, model, input_width=1)
-        prices.append(Price(place, model.parameters, config.batch, schedule, at))
-    return prices
+    return prices(model, config.batch, schedule, rates(config, math.prod(shape), 1))
 
 
 def work_of(ledger: Ledger, weights: Any, model: Model, task: Task, dataset: Dataset) -> NDArray[Any]:
