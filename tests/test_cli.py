@@ -36,7 +36,7 @@ def test_sdfeel_shows_its_graph_before_training(tmp_path):
         "run", "sdfeel", "rounds=1", "clients=6", "cells=6", "graph=ring", "gossip=2", "--out", str(tmp_path / "run")
     )
     assert done.exit_code == 0
-    assert "6 edges, 6 links; ζ = 0.6, ζ^α = 0.36 (α = 2); smallest entry of P" in done.stdout
+    assert "6 edges, 6 links; ζ = 0.6, ζ^α = 0.36 (α = 2)\nsmallest entry of the mixing matrix P: " in done.stdout
     assert (tmp_path / "run/graph.png").stat().st_size > 5_000
 
 

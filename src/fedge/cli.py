@@ -222,7 +222,7 @@ def reproduce_command(
 def cost_cuts(pairs: Pairs = None, config: ConfigFile = None, format: Output = Format.text) -> None:
     """For every place to cut a model: activations, halves, work, and whether splitting beats sending the model.
 
-    Unless given: the model's own data set (CIFAR-10 for resnet18, else MNIST), batch 10, 5 × 1 local steps.
+    Unless given: the model's own data set (CIFAR-10 for resnet18, else MNIST), batch 10, rounds of 1 × 5 local steps.
     """
     with guarded():
         keys = gather(pairs or [], config, None)
@@ -269,7 +269,7 @@ def data_partition(
     pairs: Pairs = None,
     config: ConfigFile = None,
     seed: Seed = None,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE.png", help="the heat map")] = Path("labels.png"),
+    out: Annotated[Path, typer.Option("--out", metavar="FILE.png", help="the heat map")] = Path("runs/labels.png"),
 ) -> None:
     """Show who would hold which labels: a table per cell, and a heat map over all clients."""
     with guarded():

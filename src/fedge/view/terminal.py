@@ -18,7 +18,8 @@ from fedge.runner.loop import Result
 from fedge.runner.setup import Experiment
 
 BARS = " ▁▂▃▄▅▆▇█"
-SHOWN = 8  # cells drawn side by side before the rest is only counted
+SHOWN = 4  # cells drawn side by side, where there are more than fit into 80 columns
+MATRIX = 16  # edges of a graph that is drawn as a matrix
 WIDTH = 14
 
 
@@ -32,12 +33,12 @@ def topology_picture(made: Experiment) -> str:
     """cloud, edges and clients as lines of text; under each edge, how its clients' labels are spread."""
     roster = made.topology.roster
     labels = made.partition.label_counts(made.dataset.y_train, made.dataset.classes)
-    drawn = roster[:SHOWN]
+    drawn = roster if len(roster) == SHOWN + 1 else roster[:SHOWN]
     columns = [
         (f"edge {d}", f"{len(own)} client{'s' if len(own) > 1 else ''}", sparkline(labels[own].sum(0)))
         for d, own in enumerate(drawn)
     ]
-    if len(roster) > SHOWN:
+    if len(roster) > len(drawn):
         columns.append((f"+{len(roster) - SHOWN} more", "", ""))
     total = WIDTH * len(columns)
     centres = [WIDTH * i + WIDTH // 2 for i in range(len(columns))]
@@ -67,11 +68,11 @@ def graph_picture(made: Experiment) -> str | None:
     graph, count = exchange.graph, exchange.graph.number_of_nodes()
     lines = [
         f"edge graph: {count} edges, {graph.number_of_edges()} links; ζ = {exchange.zeta:.4g}, "
-        f"ζ^α = {exchange.zeta**exchange.steps:.4g} (α = {exchange.steps}); "
-        f"smallest entry of P: {exchange.mixing.min():.3g}"
-        + (" (negative: an edge may leave the hull of its neighbours' models)" if exchange.mixing.min() < 0 else "")
+        f"ζ^α = {exchange.zeta**exchange.steps:.4g} (α = {exchange.steps})",
+        f"smallest entry of the mixing matrix P: {exchange.mixing.min():.3g}"
+        + (" (negative: an edge may leave\nthe hull of its neighbours' models)" if exchange.mixing.min() < 0 else ""),
     ]
-    if count <= 2 * SHOWN:
+    if count <= MATRIX:
         lines.append("    " + " ".join(f"{d:>2}" for d in range(count)))
         for a in range(count):
             row = " ".join(" ■" if graph.has_edge(a, b) else " ·" for b in range(count))
@@ -80,14 +81,15 @@ def graph_picture(made: Experiment) -> str | None:
 
 
 def describe(made: Experiment) -> str:
-    """What is about to run, in two lines."""
+    """What is about to run."""
     c = made.config
     size = made.job.data.size
     spread = f"{int(size.min())}" if size.min() == size.max() else f"{int(size.min())} to {int(size.max())}"
     return (
         f"{made.dataset.name}, {c.partition}: {c.clients} clients with {spread} samples each, in {c.cells} cells\n"
-        f"{made.model.name}, {made.model.parameters:,} parameters; {c.rounds} rounds of {c.edge_rounds} edge rounds × "
-        f"{c.local_steps} local steps; batch {c.batch}, learning rate {c.lr:g}, seed {c.seed}"
+        f"{made.model.name}, {made.model.parameters:,} parameters; "
+        f"batch {c.batch}, learning rate {c.lr:g}, seed {c.seed}\n"
+        f"{c.rounds} global rounds of {c.edge_rounds} edge rounds × {c.local_steps} local steps"
     )
 
 
@@ -127,16 +129,21 @@ def cut_lines(prices: list[Price]) -> str:
     lines = [
         f"{first.parameters:,} parameters; batch {first.batch}; a global round is {first.schedule.edge_rounds} × "
         f"{first.schedule.local_steps} local steps",
-        "         activations            parameters  client    t_act     round  a client  splitting",
-        "cut       per sample     client       edge    work        s         s  sends MB  sends less",
+        "        numbers at            parameters  client    t_act     round  sends  less",
+        "cut        the cut     client       edge    work        s         s     MB",
     ]
     for row in map(cut_row, prices):
         less = "yes" if row["beats_sending_the_model"] else "no"
         lines.append(
-            f"{row['cut']:8} {row['activations']:>11,} {row['client_parameters']:>10,} {row['server_parameters']:>10,} "
-            f"{row['client_work']:>7.1%} {row['activation_seconds']:>8.4f} {row['round_seconds']:>9,.4f} "
-            f"{row['upload_bytes'] / 1e6:>9,.3f}  {'not split' if row['cut'] == 'top' else less}"
+            f"{row['cut']:7} {row['activations']:>10,} {row['client_parameters']:>10,} {row['server_parameters']:>10,} "
+            f"{row['client_work']:>7.1%} {row['activation_seconds']:>8.4f} {row['round_seconds']:>9,.3f} "
+            f"{row['upload_bytes'] / 1e6:>6,.2f}  {'–' if row['cut'] == 'top' else less}"
         )
+    lines += [
+        "numbers at the cut: of a sample; t_act: a minibatch of them, one way",
+        "sends: a client, per global round; less: than sending the whole model",
+        "cut 0 sends the inputs as they are stored, one byte each; top is not split",
+    ]
     return "\n".join(lines)
 
 
