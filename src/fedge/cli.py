@@ -277,6 +277,7 @@ def data_partition(
         console = Console()
         from fedge.view import plots
 
+        out.parent.mkdir(parents=True, exist_ok=True)
         plots.save(plots.label_heatmap(made), out.with_suffix(""))
         terminal.say(console, terminal.cell_lines(made))
         terminal.say(console, f"heat map: {out.with_suffix('.png')} (and .pdf)")

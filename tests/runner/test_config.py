@@ -13,7 +13,7 @@ def refused(match, **keys):
 
 
 def test_unknown_key_names_the_nearest():
-    refused("unknown key 'clinets'; did you mean 'clients'", clinets=3)
+    refused(r"unknown key 'clinets' \(`fedge keys` lists them all\); did you mean 'clients'", clinets=3)
 
 
 def test_unknown_value_names_the_allowed():

@@ -188,7 +188,7 @@ def flat(annotation: Any) -> tuple[Any, ...]:
 def _sentence(error: ErrorDetails) -> str:
     key, given = str(error["loc"][0]), error["input"]
     if key not in Config.model_fields:
-        return f"unknown key '{key}'{suggestion(key, Config.model_fields)}; `fedge keys` lists them all"
+        return f"unknown key '{key}' (`fedge keys` lists them all){suggestion(key, Config.model_fields)}"
     if error["type"] == "missing":
         return f"{key} is missing; give one of: {', '.join(ALGORITHMS)}"
     near = suggestion(str(given), words(key)) if words(key) else ""
