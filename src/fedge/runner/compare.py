@@ -11,7 +11,7 @@ from fedge.data import Dataset
 from fedge.errors import ConfigError, unknown
 from fedge.models import Model
 from fedge.runner import record
-from fedge.runner.config import SPECIFIC, Config
+from fedge.runner.config import Config, foreign
 from fedge.runner.loop import Listener, Result, default_folder, ready, resolved, run
 from fedge.runner.setup import Optimiser, experiment
 
@@ -67,7 +67,7 @@ def _plan(algorithms: Sequence[str], keys: dict[str, Any]) -> dict[str, dict[str
         raise ConfigError("algorithm is not a key of a comparison; name the algorithms to compare instead")
     own = {}
     for name in names:
-        mine = {k: v for k, v in keys.items() if k not in SPECIFIC - set(ALGORITHMS[name].keys)}
+        mine = {k: v for k, v in keys.items() if k not in foreign(name)}
         own[name] = {"algorithm": name} | mine
         Config.of(own[name])
     return own

@@ -147,6 +147,11 @@ class Config(BaseModel):
             raise ConfigError(_sentence(problem.errors()[0])) from None
 
 
+def foreign(algorithm: str) -> set[str]:
+    """Keys that other algorithms read and this one does not."""
+    return SPECIFIC - set(ALGORITHMS[algorithm].keys)
+
+
 def check(c: Config) -> None:
     """Combinations that cannot be."""
     if c.algorithm not in ALGORITHMS:
@@ -157,7 +162,7 @@ def check(c: Config) -> None:
         check_counts(c.partition, c.class_split, c.clients, DATASETS[c.data].samples[0], 10)
     if c.cells > c.clients:
         raise ConfigError(f"cells={c.cells} is more than clients={c.clients}; each cell needs at least one client")
-    for key in sorted(SPECIFIC - set(ALGORITHMS[c.algorithm].keys)):
+    for key in sorted(foreign(c.algorithm)):
         if getattr(c, key) is not None:
             raise ConfigError(f"{key}={getattr(c, key)} has no meaning for {c.algorithm}; leave {key} out")
     if c.graph is not None:
@@ -170,9 +175,9 @@ def check(c: Config) -> None:
         ("dropout", c.model not in ("mlp", "cnn"), "model=mlp or model=cnn"),
         ("momentum", c.optimizer != "sgd", "optimizer=sgd"),
     ]
-    for key, foreign, needs in wrong:
+    for key, misplaced, needs in wrong:
         default = ALGORITHMS[c.algorithm].keys.get(key, Config.model_fields[key].default)
-        if foreign and getattr(c, key) != default:
+        if misplaced and getattr(c, key) != default:
             raise ConfigError(f"{key}={getattr(c, key)} is only for {needs}; leave {key} out")
     if c.partition == "cell_iid" and c.assign != "random":
         raise ConfigError(f"partition=cell_iid decides the cells itself; leave assign={c.assign} out")

@@ -16,11 +16,10 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from fedge.algorithms import ALGORITHMS
 from fedge.data import Dataset, load
 from fedge.errors import ConfigError, unknown
 from fedge.runner import record
-from fedge.runner.config import SPECIFIC, Config, read_toml
+from fedge.runner.config import Config, foreign, read_toml
 from fedge.runner.curve import Curve, curve_rows, keep, summarise, target_rows
 from fedge.runner.loop import run
 from fedge.runner.price import price
@@ -84,8 +83,8 @@ def series_keys(
 ) -> tuple[str, dict[str, Any]]:
     """A series' label and the keys of its runs; keys that its algorithm does not read are left out."""
     keys = recipe["base"] | recipe["sets"][figure["set"]] | figure["keys"] | series | variant.get("keys", {})
-    foreign = SPECIFIC - set(ALGORITHMS[keys["algorithm"]].keys)
-    return keys["label"], {k: v for k, v in keys.items() if k != "label" and k not in foreign}
+    unread = foreign(keys["algorithm"]) | {"label"}
+    return keys["label"], {k: v for k, v in keys.items() if k not in unread}
 
 
 class Studio:

@@ -28,7 +28,7 @@ class Workshop:
     def engine(self, made: Experiment) -> Engine:
         sizes = [len(own) for own in made.job.algorithm.topology.roster]
         key = made.config.model_dump_json(exclude=PER_RUN) + str((sizes, len(made.job.data.order)))
-        if CUSTOM in (made.config.data, made.config.model, made.config.optimizer):  # the same name, another object
+        if _custom(made):
             return ENGINES[made.config.engine](made.job)
         if key in self._engines:
             self._engines[key].retarget(made.job)
@@ -38,25 +38,27 @@ class Workshop:
         return self._engines[key]
 
     def test(self, made: Experiment) -> Evaluator:
-        key = "test" + self._key(made)
-        if key not in self._evaluators:
-            self._evaluators[key] = _evaluator(made, np.asarray(made.dataset.x_test), np.asarray(made.dataset.y_test))
-        return self._evaluators[key]
+        return self._evaluator("test", made, made.dataset.x_test, made.dataset.y_test)
 
     def train(self, made: Experiment) -> Evaluator:
         """On every sample that some client holds."""
         data, used = made.dataset, np.concatenate(made.partition.samples)
         if len(used) < len(data.x_train):
             return _evaluator(made, data.x_train[used], data.y_train[used])
-        key = "train" + self._key(made)
+        return self._evaluator("train", made, data.x_train, data.y_train)
+
+    def _evaluator(self, images: str, made: Experiment, x: Any, y: Any) -> Evaluator:
+        if _custom(made):
+            return _evaluator(made, x, y)
+        key = images + made.config.model_dump_json(include={"model", "bn", "dropout", "dtype", "devices"})
         if key not in self._evaluators:
-            self._evaluators[key] = _evaluator(made, np.asarray(data.x_train), np.asarray(data.y_train))
+            self._evaluators[key] = _evaluator(made, x, y)
         return self._evaluators[key]
 
-    def _key(self, made: Experiment) -> str:
-        if CUSTOM in (made.config.data, made.config.model):
-            return str((id(made.dataset), id(made.model)))
-        return made.config.model_dump_json(include={"model", "bn", "dropout", "dtype", "devices"})
+
+def _custom(made: Experiment) -> bool:
+    """Objects passed in have one name for all: nothing made for one may serve another."""
+    return CUSTOM in (made.config.data, made.config.model, made.config.optimizer)
 
 
 def _evaluator(made: Experiment, x: Any, y: Any) -> Evaluator:
