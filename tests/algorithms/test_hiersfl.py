@@ -76,8 +76,9 @@ def test_identity_5_in_one_cell(cut):
         np.testing.assert_allclose(between, expected, atol=1e-15)
 
 
-@pytest.mark.parametrize("engine", ["reference", "vectorised"])
-@pytest.mark.parametrize(("model", "cut"), [("mlp", "hidden"), ("cnn", "pool1"), ("cnn", "fc1")])
+@pytest.mark.parametrize(
+    ("model", "cut", "engine"), [(*c, "vectorised") for c in CUTS] + [("cnn", "pool1", "reference")]
+)
 def test_identity_6_copies_are_one_shared_half(engine, model, cut):
     shared, copies = (train(made(model, cut=cut, clients=7, partition="dirichlet", server_copies=s), 1, engine)[0]
                       for s in ("shared", "per_client"))  # fmt: skip
