@@ -196,7 +196,7 @@ class Draw(StrEnum):
 
 @app.command("reproduce")
 def reproduce_command(
-    target: Annotated[str, typer.Argument(metavar="PAPER[/FIGURE]", help="for instance sdfeel/fig4b")],
+    target: Annotated[str, typer.Argument(metavar="PAPER[/FIGURE]", help="for instance sdfeel/fig4b or 'hist/fig2*'")],
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="instead of the recipe's")] = None,
     variant: Annotated[str | None, typer.Option("--variant", help="printed, tuned, …: all unless given")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="default: papers/PAPER/results")] = None,

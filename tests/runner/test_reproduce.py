@@ -16,7 +16,7 @@ from fedge.runner.setup import make_model
 
 RECIPE = """
 seeds = 2
-tuning_seed = 9
+tuning_seeds = [9, 10]
 [base]
 clients = 10
 cells = 2

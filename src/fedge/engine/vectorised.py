@@ -146,7 +146,11 @@ class Vectorised(Engine):
 
     def _best_chunk(self, slots: int) -> int:
         """One client at a time keeps a CPU core's cache warm; a GPU wants all of them."""
-        return 1 if self._mesh.devices.flat[0].platform == "cpu" else slots
+        return 1 if self._on_cpu else slots
+
+    @property
+    def _on_cpu(self) -> bool:
+        return bool(self._mesh.devices.flat[0].platform == "cpu")
 
     def _on_device(
         self, chunk: int, models: Weights, mask: Weights | None, slots: Slots, first: Array, inputs: Inputs
@@ -211,7 +215,11 @@ class Vectorised(Engine):
         operands = jax.tree.map(lambda x: jnp.concatenate([x, jnp.repeat(x[:1], missing, 0)]), operands)
 
         def on_device(operands: Any, first: Array, inputs: Inputs) -> tuple[Weights, Array]:
-            return lax.map(lambda cell: self._cell(cell[0], cell[1], cell[2], cell[3], first, inputs), operands)
+            def one(cell: Any) -> tuple[Weights, Array]:
+                weights, mask, client, share = cell
+                return self._cell(weights, mask, client, share, first, inputs)
+
+            return lax.map(one, operands) if self._on_cpu else jax.vmap(one)(operands)
 
         run = jax.shard_map(
             on_device, mesh=self._mesh, in_specs=(SPREAD, EVERYWHERE, EVERYWHERE), out_specs=SPREAD, check_vma=False

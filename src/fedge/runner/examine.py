@@ -22,6 +22,7 @@ class Examiner:
         self._made = made
         self._test = workshop.test(made)
         self._train = workshop.train(made) if made.config.train_eval else None
+        self._warned = False
 
     def __call__(self, state: State, done: int, train_loss: float) -> Row:
         made = self._made
@@ -41,7 +42,8 @@ class Examiner:
             row["edge_accuracy"] = float(each.mean())
             row["edge_accuracies"] = [float(a) for a in each]
             row["consensus"] = spread(made.job.algorithm.edges(state), made.job.algorithm.topology)
-        if not all(math.isfinite(v) for v in row.values() if isinstance(v, float)):
+        if not self._warned and not all(math.isfinite(v) for v in row.values() if isinstance(v, float)):
+            self._warned = True
             log.warning("round %d: training has diverged, its loss is not a finite number; lower lr", done)
         return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in row.items()}
 

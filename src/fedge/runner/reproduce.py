@@ -11,6 +11,7 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -42,18 +43,19 @@ def recipes(paper: str, folder: Path | None = None) -> tuple[dict[str, Any], Pat
 
 
 def figures_of(target: str, out: Path | None = None) -> list[tuple[str, dict[str, Any], Path]]:
-    """(name, recipe, folder for its results) of the figures meant by `paper` or `paper/figure`."""
+    """(name, recipe, folder for its results) of the figures meant by `paper`, `paper/figure` or `paper/fig*`."""
     paper, _, wanted = target.partition("/")
     recipe, home = recipes(paper)
-    if wanted and wanted not in recipe["figures"]:
+    chosen = [name for name in recipe["figures"] if fnmatchcase(name, wanted or "*")]
+    if not chosen:
         raise ConfigError(unknown(f"figure of {paper}", wanted, recipe["figures"]))
-    return [(n, f, out or home / "results") for n, f in recipe["figures"].items() if not wanted or n == wanted]
+    return [(name, recipe["figures"][name], out or home / "results") for name in chosen]
 
 
 def reproduce(
     target: str, out: Path | None, seeds: int | None, variant: str | None, report: Report
 ) -> Iterator[tuple[str, dict[str, Any], Path]]:
-    """Run the figures meant by `paper` or `paper/figure` one by one; yields each when its CSV and summary are there.
+    """Run the figures meant by `target` (see `figures_of`) one by one; yields each when its CSV and summary are there.
 
     Where only one variant is asked for, what the files hold of the others stays.
     """
@@ -114,19 +116,20 @@ class Studio:
         last = curve.summary()
         self._report(
             f"{variant}, {label}, lr {last['lr']:g}: K = {last['iteration']}, accuracy {last['accuracy']:.4f} "
-            f"± {last['accuracy_std']:.4f}, test loss {last['loss']}"
+            f"± {last['accuracy_std']:.4f}"
         )
         return curve
 
     def _tuned(self, which: str, keys: dict[str, Any], rates: list[float], label: str) -> dict[float, float]:
-        """The training loss at the end of each rate, on a seed that no reported run uses."""
+        """The training loss at the end of each rate, its mean over seeds that no reported run uses."""
         tried = {}
         for lr in [keys["lr"], *rates]:
-            loss = self._history(which, keys | {"lr": lr, "seed": self._recipe["tuning_seed"]})[-1]["global_loss"]
-            tried[lr] = math.inf if loss is None else loss  # None where it diverged
+            runs = [self._history(which, keys | {"lr": lr, "seed": s}) for s in self._recipe["tuning_seeds"]]
+            losses = [run[-1]["global_loss"] for run in runs]
+            tried[lr] = math.inf if None in losses else sum(losses) / len(losses)  # None where it diverged
         best = min(tried, key=lambda lr: tried[lr])
-        losses = ", ".join(f"{loss:.3f} at {lr:g}" for lr, loss in sorted(tried.items()))
-        self._report(f"{label}: tuned to {best:g} (training loss {losses})")
+        listed = ", ".join(f"{loss:.3f} at {lr:g}" for lr, loss in sorted(tried.items()))
+        self._report(f"{label}: tuned to {best:g} (training loss {listed})")
         return tried
 
     def _set(self, which: str) -> tuple[Dataset, Workshop]:

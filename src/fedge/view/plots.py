@@ -73,6 +73,14 @@ NAMES = {
 }  # fmt: skip
 
 
+VARIANTS = {
+    "printed": "as printed",
+    "author": "as the authors' code has it",
+    "tuned": "tuned learning rate",
+    "untuned": "one learning rate",
+}
+
+
 def reproduction(figure: dict[str, Any], table: Path) -> Figure:
     """A paper's figure from its CSV, a panel for each variant; bands are one standard deviation."""
     with table.open() as file:
@@ -100,7 +108,9 @@ def reproduction(figure: dict[str, Any], table: Path) -> Figure:
         if figure["x"] == "cells":
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_ylabel(NAMES[figure["y"]])
-        axes.set_title({"printed": "as printed", "tuned": "tuned learning rate"}.get(variant, variant), fontsize=10)
+        if factor == 100:
+            axes.set_ylim(top=min(axes.get_ylim()[1], 100))
+        axes.set_title(VARIANTS.get(variant, variant), fontsize=10)
         axes.legend(frameon=False, fontsize=8)
         _tidy(axes)
     drawing.suptitle(figure["caption"], fontsize=11)
