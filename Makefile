@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test check bench clean
+.PHONY: run test check bench growth clean
 
 run: $(VENV)/.installed
 	$(BIN)/fedge compare
@@ -19,6 +19,9 @@ check: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/speed.py
+
+growth: $(VENV)/.installed
+	$(BIN)/python benchmarks/growth.py
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedge needs Python 3.11 or newer; run make PYTHON=python3.11")'

@@ -1,8 +1,12 @@
-"""fedge beside a plain PyTorch loop, interleaved and repeated in one go; peak memory of 10,000 clients.
+"""fedge beside the other simulators, interleaved and repeated in one go.
 
-    make bench
+    make bench                          all of them; about 20 minutes on 2 cores, and the first time the installations
+    python benchmarks/speed.py fedge "PyTorch loop"     only these;   REPEATS=5 for more repeats than 3
 
-Writes benchmarks/results/DATE-speed.json and .md. PyTorch lives in .venv-torch, which is made on first use.
+Every contender trains the same two workloads from the same initial weights on the same samples in the same order, and
+its final model is held against fedge's. Each measurement is a process of its own, timed from its start to its end; its
+memory is that of all processes it starts (proportional set size, sampled). The peers live in environments of their own,
+.venv-NAME, made on first use from benchmarks/peers/NAME.txt. Writes benchmarks/results/DATE-speed.json and .md.
 """
 
 from __future__ import annotations
@@ -13,60 +17,127 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 import venv
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from fedge.runner.device import prepare
+from fedge.runner.device import cores, prepare
 from fedge.runner.record import environment
 
 HERE = Path(__file__).parent
-Run = dict[str, float]
-TORCH = os.environ.get("TORCH", "torch==2.13.0")
-REPEATS = 5
+REPEATS = int(os.environ.get("REPEATS", "3"))
+Run = dict[str, Any]
 # Multiply-adds really needed per client step, times two: forward and weight gradients of all layers, input gradients
 # of all but the first. MLP, batch 50: 784·300 twice and 300·10 three times. CNN, batch 10: 144,000 twice and
 # 320,000 + 16,000 + 500 three times.
 FLOP = {"mlp": 2 * 50 * (2 * 784 * 300 + 3 * 3000), "cnn": 2 * 10 * (2 * 144_000 + 3 * 336_500)}
-TARGETS = {"mlp": 3.0, "cnn": 2.5}
+LOADS = {
+    "mlp": "FedAvg, 60 clients, 784-300-10 MLP, batch 50, 40 steps × 5 rounds",
+    "cnn": "FedAvg, 50 clients of one class, CNN with 21,840 parameters, batch 10, 5 steps × 20 rounds",
+}
 
 
-def torch_python() -> Path:
-    folder = HERE.parent / ".venv-torch"
-    if not (folder / "bin/python").exists():
+class Peer(NamedTuple):
+    script: str
+    home: str  # which environment
+    words: tuple[str, ...] = ()
+
+
+PEERS = {
+    "PyTorch loop": Peer("torch_loop.py", "torch"),
+    "PyTorch loop, 2 processes": Peer("torch_pool.py", "torch"),
+    "Flower": Peer("flower.py", "flower"),
+    "pfl": Peer("pfl_sim.py", "pfl_sim"),
+    "pfl, 2 processes": Peer("pfl_sim.py", "pfl_sim", ("--processes", "2")),
+    "fluke": Peer("fluke_sim.py", "fluke_sim"),
+    "FedJAX": Peer("fedjax_sim.py", "fedjax_sim"),
+}
+TARGETS = {  # fedge's speed over theirs
+    "mlp": {"PyTorch loop": 3.5, "PyTorch loop, 2 processes": 2.0},
+    "cnn": {"PyTorch loop": 4.0, "PyTorch loop, 2 processes": 2.0, "pfl, 2 processes": 2.0, "Flower": 5.0,
+            "FedJAX": 4.0},
+}  # fmt: skip
+SHARE = {"mlp": 0.85, "cnn": 0.40}  # of the GEMM peak
+
+
+def python_of(home: str) -> Path:
+    """The interpreter of a peer's environment, which is made on first use."""
+    folder = HERE.parent / f".venv-{home.removesuffix('_sim')}"
+    if not (folder / "installed").exists():
+        print(f"installing {home} …", flush=True)
         venv.create(folder, with_pip=True)
-        subprocess.run([folder / "bin/pip", "install", "-q", TORCH, "numpy"], check=True)
+        install = [folder / "bin/python", "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps"]
+        subprocess.run([*install, "-r", HERE / f"peers/{home}.txt"], check=True)
+        (folder / "installed").touch()
     return folder / "bin/python"
 
 
-def measure(python: Path | str, script: str, *words: str) -> Run:
-    done = subprocess.run([python, HERE / script, *words], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{script} {' '.join(words)} failed:\n{done.stderr}")
-    return json.loads(done.stdout) if done.stdout else {}
+def measure(*command: Any) -> Run:
+    """A process and all it starts: what it prints, seconds from start to end, peak memory."""
+    token = f"{os.getpid()}-{time.monotonic_ns()}"
+    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile("w+") as errors:
+        private = {"BENCH_TOKEN": token, "FLWR_HOME": scratch, "RAY_TMPDIR": scratch}
+        began, peak = time.perf_counter(), 0.0
+        process = subprocess.Popen(
+            [str(word) for word in command], stdout=subprocess.PIPE, stderr=errors, text=True, env=os.environ | private
+        )
+        while process.poll() is None:
+            peak = max(peak, memory(token))
+            time.sleep(0.1)
+        seconds = time.perf_counter() - began
+        assert process.stdout is not None
+        printed = process.stdout.read().strip()
+        if process.returncode:
+            errors.seek(0)
+            raise SystemExit(f"{' '.join(map(str, command))} failed:\n{errors.read()[-3000:]}")
+    return (json.loads(printed.splitlines()[-1]) if printed else {}) | {"wall_seconds": seconds, "peak_gb": peak}
+
+
+def memory(token: str) -> float:
+    """Gigabytes of all processes with this token in their environment."""
+    total = 0
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdigit() and token.encode() in (folder / "environ").read_bytes():
+                lines = (folder / "smaps_rollup").read_text().splitlines()
+                total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+        except (OSError, StopIteration):
+            continue
+    return total / 1e6
 
 
 def main() -> None:
     prepare()
-    other = torch_python()
+    chosen = sys.argv[1:] or ["fedge", *PEERS]
+    if unknown := set(chosen) - {"fedge", *PEERS}:
+        raise SystemExit(f"unknown: {', '.join(sorted(unknown))}; there are: fedge, {', '.join(PEERS)}")
+    homes = {peer.home: python_of(peer.home) for name, peer in PEERS.items() if name in chosen}
+    torch = python_of("torch")
     runs: dict[str, list[Run]] = {}
     with tempfile.TemporaryDirectory() as folder:
         os.environ["FEDGE_CACHE"] = folder  # the first repeat compiles, the others find what it compiled
-        files = {name: str(Path(folder) / f"{name}.npz") for name in FLOP}
+        files = {name: Path(folder) / f"{name}.npz" for name in FLOP}
+        workloads = HERE / "workloads.py"
         for name, file in files.items():
-            measure(sys.executable, "workloads.py", "dump", name, file)
+            measure(sys.executable, workloads, "dump", name, file)
         for number in range(REPEATS):
             print(f"repeat {number + 1} of {REPEATS} …", flush=True)
-            runs.setdefault("gemm", []).append(measure(sys.executable, "workloads.py", "gemm"))
-            for name, file in files.items():
-                runs.setdefault(f"fedge {name}", []).append(
-                    measure(sys.executable, "workloads.py", "fedge", name, file)
-                )
-                runs.setdefault(f"torch {name}", []).append(measure(other, "torch_loop.py", name, file))
-        runs["memory"] = [measure(sys.executable, "workloads.py", "memory")]
+            for what in ((sys.executable, workloads, "gemm"), (torch, HERE / "peers/torch_loop.py", "gemm", cores())):
+                runs.setdefault("gemm", []).append(measure(*what))
+            for load, file in files.items():
+                own = measure(sys.executable, workloads, "fedge", load, file)
+                runs.setdefault(f"fedge {load}", []).append(own)
+                for name in (n for n in PEERS if n in chosen):
+                    peer = PEERS[name]
+                    found = measure(homes[peer.home], HERE / "peers" / peer.script, load, file, *peer.words)
+                    runs.setdefault(f"{name} {load}", []).append(found)
+            for load in ("hierfavg", "hfedavg", "hist", "sdfeel", "hiersfl"):
+                runs.setdefault(load, []).append(measure(sys.executable, workloads, "own", load))
+        runs["memory"] = [measure(sys.executable, workloads, "memory")]
     hardware = environment(0)
-    report = describe(runs, hardware)
+    report = describe(runs, hardware, chosen)
     stem = HERE / f"results/{date.today()}-speed"
     stem.parent.mkdir(exist_ok=True)
     stem.with_suffix(".md").write_text(report)
@@ -74,40 +145,61 @@ def main() -> None:
     print(report)
 
 
-def describe(runs: dict[str, list[Run]], hardware: dict[str, Any]) -> str:
+def describe(runs: dict[str, list[Run]], hardware: dict[str, Any], chosen: list[str]) -> str:
     peak = max(r["gflops"] for r in runs["gemm"])
-    rows, apart = [], []
-    for name, target in TARGETS.items():
-        ours, theirs = runs[f"fedge {name}"], runs[f"torch {name}"]
-        fast, slow = ([r["steps_per_second"] for r in rs] for rs in (ours, theirs))
-        ratio = [a / b for a, b in zip(fast, slow, strict=True)]
-        share = statistics.median(fast) * FLOP[name] / 1e9 / peak
-        cold, *warm = (r["compile_seconds"] for r in ours)
-        rows.append(
-            f"| {name} | {spread(fast, 0)} | {spread(slow, 0)} | {spread(ratio, 2)} | {target} | "
-            f"{cold:.1f}, {statistics.median(warm):.1f} | {share:.0%} |"
+    text = [
+        f"# Speed, {date.today()}",
+        "",
+        f"{hardware['processor']}, {len(hardware['devices'])} cores; fedge {hardware['versions']['fedge']} with jax "
+        f"{hardware['versions']['jax']}, Python {hardware['versions']['python']}. Made by `make bench`: {REPEATS} "
+        "interleaved repeats, a process for each measurement; medians, with the lowest and highest in brackets. Steps "
+        "are client SGD steps after the first round; ratios are fedge's speed over theirs within one repeat; seconds "
+        "are from the start of the process to its end, imports and compilation included (fedge cold: nothing compiled "
+        f"before). The best 2048³ float32 product of JAX or PyTorch in these repeats: {peak:.0f} GFLOP/s; only "
+        "multiplications that are needed are counted (no input gradient of the first layer). Built-in images.",
+    ]
+    for load in FLOP:
+        ours = runs[f"fedge {load}"]
+        share = max(r["steps_per_second"] for r in ours) * FLOP[load] / 1e9 / peak
+        cold, *warm = (r["wall_seconds"] for r in ours)
+        text += [
+            "",
+            f"## {load}: {LOADS[load]}",
+            "",
+            "| | steps/s | fedge is faster by | target | seconds in all | peak GB | final models differ by | of |",
+            "|---|---|---|---|---|---|---|---|",
+            f"| **fedge** | {spread([r['steps_per_second'] for r in ours], 0)} | | | {cold:.1f} cold, "
+            f"{statistics.median(warm or [cold]):.1f} | {spread([r['peak_gb'] for r in ours], 2)} | | |",
+        ]
+        for name in (n for n in PEERS if n in chosen):
+            theirs = runs[f"{name} {load}"]
+            ratio = [a["steps_per_second"] / b["steps_per_second"] for a, b in zip(ours, theirs, strict=True)]
+            versions = ", ".join(f"{k} {v}" for k, v in theirs[0]["versions"].items())
+            text.append(
+                f"| {name} | {spread([r['steps_per_second'] for r in theirs], 0)} | {spread(ratio, 2)}× "
+                f"| {TARGETS[load].get(name, '')} | {spread([r['wall_seconds'] for r in theirs], 1)} "
+                f"| {spread([r['peak_gb'] for r in theirs], 2)} | {max(r['largest_difference'] for r in theirs):.0e} "
+                f"| {versions} |"
+            )
+        text += ["", f"fedge's best repeat: {share:.0%} of the GEMM peak (target {SHARE[load]:.0%})."]
+    text += ["", "## fedge's other algorithms", "", "| | steps/s | compile s, cold | peak GB |", "|---|---|---|---|"]
+    for load in ("hierfavg", "hfedavg", "hist", "sdfeel", "hiersfl"):
+        mine = runs[load]
+        text.append(
+            f"| {load}, {mine[0]['what']} | {spread([r['steps_per_second'] for r in mine], 0)} "
+            f"| {mine[0]['compile_seconds']:.1f} | {spread([r['peak_gb'] for r in mine], 2)} |"
         )
-        apart.append(f"{max(r['largest_difference'] for r in theirs):.1e} ({name})")
-    memory = runs["memory"][0]
-    return f"""# Speed, {date.today()}
-
-{hardware["processor"]}, {len(hardware["devices"])} host devices; jax {hardware["versions"]["jax"]}, \
-Python {hardware["versions"]["python"]}, PyTorch {runs["torch mlp"][0]["torch"]} (one thread).
-Made by `make bench`: {REPEATS} interleaved repeats, one process each; median (lowest to highest).
-
-| workload | fedge, client steps/s | PyTorch loop | ratio in one repeat | target | compile s: cold, cached | of peak |
-|---|---|---|---|---|---|---|
-{chr(10).join(rows)}
-
-Workloads: FedAvg on the built-in images; mlp: 784-300-10, 60 clients, batch 50, 40 steps × 5 rounds; cnn: 21,840
-parameters, 50 clients, batch 10, 5 steps × 20 rounds. Both sides train on the same samples from the same initial
-weights; the final models differ by at most {" and ".join(apart)}. GEMM peak, the best 2048³ float32 product in these
-repeats: {peak:.0f} GFLOP/s; only multiplications that are needed are counted (no input gradient of the first layer).
-
-10,000 clients of the MLP in 20 cells, one global round: peak resident memory {memory["peak_gb"]:.2f} GB, \
-{memory["before_training_gb"]:.2f} GB of it before training
-(target: under 2 GB); {memory["steps_per_second"]:,.0f} client steps/s at batch 6.
-"""
+    ratio = [a["steps_per_second"] / b["steps_per_second"] for a, b in zip(runs["hist"], runs["hfedavg"], strict=True)]
+    many = runs["memory"][0]
+    text += [
+        "",
+        f"HIST with N = 4 makes {spread(ratio, 2)} times the client steps per second of HFedAvg (target 3).",
+        "",
+        f"10,000 clients of the MLP in 20 cells, one global round: peak resident memory {many['peak_gb']:.2f} GB "
+        f"(target: under 2 GB); {many['steps_per_second']:,.0f} client steps/s at batch 6.",
+        "",
+    ]
+    return "\n".join(text)
 
 
 def spread(values: list[float], digits: int) -> str:

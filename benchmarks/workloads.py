@@ -2,6 +2,7 @@
 
 python benchmarks/workloads.py dump  mlp|cnn FILE.npz    the data, initial weights and sample indices, for the others
 python benchmarks/workloads.py fedge mlp|cnn FILE.npz    train, print one JSON object
+python benchmarks/workloads.py own   ALGORITHM           one of fedge's other algorithms, on the MLP or the CNN
 python benchmarks/workloads.py memory                    10,000 clients of the MLP in 20 cells
 python benchmarks/workloads.py gemm                      the best large matrix product on all cores
 """
@@ -13,6 +14,7 @@ import resource
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -40,8 +42,9 @@ def build(name: str) -> Experiment:
 def dump(name: str, path: Path) -> None:
     made = build(name)
     job, steps = made.job, made.config.local_steps * made.config.rounds
-    draw = jax.jit(jax.vmap(lambda i: job.task.indices(job.key, job.data, i, jnp.int32(0), steps)))
-    x, _ = job.task.inputs(job.data, jnp.arange(len(job.data.y)))
+    data = jax.tree.map(jnp.asarray, job.data)
+    draw = jax.jit(jax.vmap(lambda i: job.task.indices(job.key, data, i, jnp.int32(0), steps)))
+    x, _ = job.task.inputs(data, jnp.arange(len(data.y)))
     weights = {f"w:{path}": np.asarray(w) for path, w in made.start.items()}
     indices = np.asarray(draw(jnp.arange(made.config.clients)))  # clients × steps × batch
     np.savez(path, x=np.asarray(x), y=np.asarray(job.data.y), indices=indices,
@@ -51,14 +54,34 @@ def dump(name: str, path: Path) -> None:
 def train(name: str, path: Path) -> dict[str, float]:
     """Steady speed over the later rounds; the final weights go beside the file, for comparison."""
     made = build(name)
-    engine, state, seconds = Vectorised(made.job), made.start, []
-    for index in range(made.config.rounds):
-        began = time.perf_counter()
-        state, loss = engine.round(state, index)
-        seconds.append(time.perf_counter() - began)
+    measured, state = steady(made)
     np.savez(path.with_suffix(".fedge.npz"), **{p: np.asarray(w) for p, w in state.items()})
-    steady = made.job.steps_per_round * (made.config.rounds - 1) / sum(seconds[1:])
-    return {"steps_per_second": steady, "compile_seconds": engine.compile_seconds, "train_loss": loss}
+    return measured
+
+
+def steady(made: Experiment) -> tuple[dict[str, float], Any]:
+    """Speed of all rounds after the first."""
+    engine, rounds = Vectorised(made.job), made.config.rounds
+    state, _ = engine.rounds(made.start, 0, 1)
+    began = time.perf_counter()
+    state, loss = engine.rounds(state, 1, rounds - 1)
+    speed = made.job.steps_per_round * (rounds - 1) / (time.perf_counter() - began)
+    return {"steps_per_second": speed, "compile_seconds": engine.compile_seconds, "train_loss": loss}, state
+
+
+OWN = {
+    "hierfavg": ("cnn", {}),
+    "hfedavg": ("mlp", {}),
+    "hist": ("mlp", {}),
+    "sdfeel": ("cnn", {}),
+    "hiersfl": ("cnn", {"cut": "pool2"}),
+}
+
+
+def own(algorithm: str) -> dict[str, Any]:
+    load, keys = OWN[algorithm]
+    made = experiment(Config.of({"algorithm": algorithm, "edge_rounds": 1} | WORKLOADS[load] | keys))
+    return steady(made)[0] | {"what": f"{load}, {made.config.cells} cells"}
 
 
 def memory() -> dict[str, float]:
@@ -102,6 +125,8 @@ def main() -> None:
     prepare()
     if what == "dump":
         dump(rest[0], Path(rest[1]))
+    elif what == "own":
+        print(json.dumps(own(rest[0])))
     else:
         print(json.dumps(memory() if what == "memory" else train(rest[0], Path(rest[1]))))
 

@@ -9,7 +9,7 @@ from jax import lax
 
 from fedge.errors import ConfigError
 from fedge.models import from_nnx, make
-from fedge.models.layers import client_conv, max_pool
+from fedge.models.layers import client_conv, conv_max_pool, max_pool
 
 IMAGES = {"mlp": (28, 28, 1), "cnn": (28, 28, 1), "resnet18": (32, 32, 3)}
 KEY = jax.random.key(0)
@@ -95,6 +95,34 @@ def test_max_pool():
     x = jax.random.normal(KEY, (2, 7, 6, 3))
     expected = lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
     np.testing.assert_array_equal(max_pool(x, 2), expected)
+
+
+@given(st.integers(5, 9), st.integers(5, 9), st.integers(2, 4), st.integers(1, 3))
+@settings(deadline=None, max_examples=8)
+def test_conv_max_pool_is_a_convolution_and_a_pool(rows, columns, size, channels):
+    """Value and both gradients, in float64, for images of every parity."""
+    with jax.enable_x64(True):
+        keys = jax.random.split(KEY, 3)
+        x = jax.random.normal(keys[0], (3, rows, columns, channels))
+        kernel, bias = jax.random.normal(keys[1], (size, size, channels, 4)), jax.random.normal(keys[2], (4,))
+
+        def plain(x, kernel, bias):
+            y = lax.conv_general_dilated(x, kernel, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+            return lax.reduce_window(y + bias, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+
+        weigh = jax.random.normal(KEY, plain(x, kernel, bias).shape)
+        for f, g in zip(
+            *(jax.value_and_grad(lambda *a, h=h: jnp.sum(weigh * h(*a)), (0, 1, 2))(x, kernel, bias)
+              for h in (conv_max_pool, plain)), strict=True,
+        ):  # fmt: skip
+            jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), f, g)
+        np.testing.assert_allclose(conv_max_pool(x, kernel, bias), plain(x, kernel, bias), atol=1e-12)
+
+
+def test_where_a_window_is_level_one_winner_takes_the_gradient():
+    x = jnp.ones((1, 4, 4, 1))
+    gradient = jax.grad(lambda x: conv_max_pool(x, jnp.ones((1, 1, 1, 1)), jnp.zeros(1)).sum())(x)
+    np.testing.assert_array_equal(gradient[0, :, :, 0], np.kron(np.ones((2, 2)), [[1, 0], [0, 0]]))
 
 
 def test_initial_weights_are_uniform_within_one_over_root_fan_in():

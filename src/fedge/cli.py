@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from fedge.errors import ConfigError, FedgeError, RunError
 from fedge.runner import compare as comparison
 from fedge.runner import loop
 from fedge.runner.config import CUSTOM, Config, parse, read_toml, words
+from fedge.runner.device import HOSTS, leads, processes
 from fedge.runner.loop import Result
 from fedge.runner.reproduce import figures_of, reproduce
 from fedge.runner.setup import Experiment, cut_prices, experiment
@@ -69,6 +71,10 @@ def guarded(ticker: Ticker | None = None) -> Iterator[None]:
         raise typer.Exit(RunError.exit_code) from None
     except (MemoryError, JaxRuntimeError) as problem:
         reason = (str(problem).splitlines() or ["out of memory"])[0]
+        if processes() > 1:  # the others are waiting for one that has gone, and JAX would wait for them
+            again = f"; start all of them again with --resume {ticker.out}" if ticker and ticker.out else ""
+            print(f"fedge: another process was lost or failed ({reason[:150]}){again}", file=sys.stderr, flush=True)
+            os._exit(RunError.exit_code)
         print(f"fedge: the machine could not do it ({reason[:150]}); try a smaller batch or chunk", file=sys.stderr)
         raise typer.Exit(RunError.exit_code) from None
     except KeyboardInterrupt:
@@ -132,24 +138,32 @@ def run_command(
     seed: Seed = None,
     out: Out = None,
     resume: Annotated[Path | None, typer.Option("--resume", metavar="DIR", help="continue the run in DIR")] = None,
+    hosts: Annotated[
+        str | None, typer.Option("--hosts", metavar="WHO", envvar="FEDGE_HOSTS", help=f"several processes: {HOSTS}")
+    ] = None,
     format: Output = Format.text,
 ) -> None:
     """Run one algorithm."""
     console = Console()
     ticker = Narrator(console if format is Format.text else None)
     with guarded(ticker):
+        if hosts is not None:  # the library between the processes writes to file 1 as it likes
+            sys.stdout = os.fdopen(os.dup(1), "w")
+            os.dup2(2, 1)
         words = [*([algorithm] if algorithm and "=" in algorithm else []), *(pairs or [])]
         if resume is not None:
             if algorithm or config or out or seed is not None:
                 raise ConfigError("--resume continues a run as it was configured; give --resume DIR alone")
-            result = loop.run(resume=resume, listener=ticker)
+            result = loop.run(resume=resume, listener=ticker, hosts=hosts)
         else:
             keys = gather(words, config, seed)
             if algorithm and "=" not in algorithm:
                 if any(w.startswith("algorithm=") for w in words):
                     raise ConfigError(f"the algorithm is given twice; keep {algorithm} or algorithm=…, not both")
                 keys["algorithm"] = algorithm
-            result = loop.run(keys, out=out, listener=ticker)
+            result = loop.run(keys, out=out, listener=ticker, hosts=hosts)
+        if not leads():
+            return
         figures([result], result.out)
         if format is Format.json:
             print(json.dumps(result.to_json()))

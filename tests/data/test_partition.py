@@ -14,7 +14,7 @@ def deal(partition, labels=BALANCED, clients=60, cells=4, seed=0, **keys):
 
 
 @given(
-    st.sampled_from(sorted(PARTITIONS)), st.integers(10, 40), st.integers(1, 6), st.integers(0, 5),
+    st.sampled_from(sorted(set(PARTITIONS) - {"drawn"})), st.integers(10, 40), st.integers(1, 6), st.integers(0, 5),
     st.sampled_from(["balanced", "equal_shards"]), st.sampled_from(ASSIGNMENTS), st.integers(200, 400),
 )  # fmt: skip
 @settings(deadline=None)
@@ -26,6 +26,16 @@ def test_every_sample_has_one_owner_and_every_cell_a_client(partition, clients, 
     sizes = np.bincount(dealt.cell, minlength=cells)
     assert sizes.sum() == clients
     assert sizes.max() - sizes.min() <= 1
+
+
+def test_more_clients_than_samples_draw_what_they_hold():
+    labels = np.arange(7, dtype=np.int32)
+    dealt = deal("drawn", labels, clients=5000, cells=3, client_samples=4)
+    assert (dealt.size == 4).all()
+    assert np.bincount(dealt.order).min() > 2500  # each of 7 samples serves about 2857 times
+    assert dealt.label_counts(labels, 7).sum() == 20000
+    with pytest.raises(ConfigError, match="needs at least 5000 training samples"):
+        deal("iid", labels, clients=5000, cells=3)
 
 
 @pytest.mark.parametrize("partition", PARTITIONS)

@@ -70,11 +70,10 @@ def test_one_compilation_serves_other_seeds_rates_and_partitions(algorithm):
     other = small(algorithm=algorithm, partition="dirichlet", seed=5, lr=0.03, assign="edge_niid")
     engine = Vectorised(made.job)
     engine.round(made.start, 0)
-    program = engine._program
     engine.retarget(other.job)
     borrowed, _ = engine.round(other.start, 0)
     expected, _ = Vectorised(other.job).round(other.start, 0)
-    assert engine._program is program
+    assert len(engine._programs) == 1
     assert all((np.asarray(borrowed[p]) == np.asarray(expected[p])).all() for p in expected)
 
 

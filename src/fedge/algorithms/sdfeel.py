@@ -21,8 +21,10 @@ Departures from the paper, and why:
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
+from numpy.typing import NDArray
 
 from fedge.core import tree
 from fedge.core.contract import Algorithm, Cells, Gossip, Knobs, Round, Unitary
@@ -43,7 +45,8 @@ def sdfeel(knobs: Knobs, topology: Topology, model: Unitary) -> Algorithm:
             raise ConfigError("mixing=mean averages over all edges at once, so it needs graph=complete")
         mixing, zeta = np.outer(topology.cell_weight, np.ones(topology.cells)), 0.0
     steps = knobs.gossip or 0
-    power = np.linalg.matrix_power(mixing, steps)  # α exchanges in one product
+    table = neighbours(mixing)
+    sparse = SPARSE * steps * table[0].shape[0] <= topology.cells  # else α exchanges in one product of matrices
     averaged = model.variances if mixing.min() < 0 else frozenset()
 
     def start(w: Weights) -> Weights:
@@ -53,7 +56,11 @@ def sdfeel(knobs: Knobs, topology: Topology, model: Unitary) -> Algorithm:
         return (Cells(every_cell, edges),)
 
     def merge(edges: Weights, cells: tuple[Cells, ...], now: Round) -> Weights:
-        mixed = tree.weighted_sum(now.constants, cells[0].weights)
+        mixed = (
+            _gossip(now.constants, steps, cells[0].weights)
+            if sparse
+            else tree.weighted_sum(now.constants, cells[0].weights)
+        )
         kept = {path: cells[0].weights[path] for path in averaged}
         return mixed | tree.repeat(tree.weighted_sum(now.cell_weight, kept), topology.cells)
 
@@ -75,6 +82,30 @@ def sdfeel(knobs: Knobs, topology: Topology, model: Unitary) -> Algorithm:
         evaluated=consensus,
         operator=operator,
         exchange=Gossip(graph, mixing, zeta, steps),
-        constants=power.T,
+        constants=table if sparse else np.linalg.matrix_power(mixing, steps).T,
         edges=lambda edges: edges,
     )
+
+
+SPARSE = 8  # a pass over all edges' models costs about as much as this many rows of the matrix product
+Table = tuple[NDArray[np.int32], Matrix]
+
+
+def neighbours(mixing: Matrix) -> Table:
+    """P without its zeros: row n has, for each edge d, a neighbour j (or d itself) and P[j, d]; short rows weigh 0."""
+    width = int((mixing != 0).sum(0).max())
+    who = np.argsort(mixing == 0, axis=0, kind="stable")[:width].astype(np.int32)
+    return who, np.take_along_axis(mixing, who, 0)
+
+
+def _gossip(table: tuple[Array, Array], steps: int, models: Weights) -> Weights:
+    """w_d ← Σ_j w_j P[j,d], `steps` times, one neighbour at a time: no edge meets one it has no link to."""
+
+    def exchange(_: Array, models: Weights) -> Weights:
+        def add(n: Array, total: Weights) -> Weights:
+            who, share = table[0][n], table[1][n]
+            return {p: t + jnp.einsum("d,d...->d...", share, models[p][who]) for p, t in total.items()}
+
+        return lax.fori_loop(0, table[0].shape[0], add, {p: jnp.zeros_like(w) for p, w in models.items()})
+
+    return lax.fori_loop(0, steps, exchange, models)

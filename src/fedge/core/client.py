@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -24,13 +24,16 @@ Scale = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 class Data(NamedTuple):
-    """All clients' samples. Client i owns x[order[start[i] : start[i] + size[i]]]: nothing is padded or copied."""
+    """All clients' samples. Client i owns x[order[start[i] : start[i] + size[i]]]: nothing is padded or copied.
 
-    x: Array  # N × …, uint8 or floating
-    y: Array  # N
-    order: Array  # N: sample indices, client after client
-    start: Array  # C
-    size: Array  # C
+    A job has them as arrays of the host; an engine puts on its devices what each needs.
+    """
+
+    x: Any  # N × …, uint8 or floating
+    y: Any  # N
+    order: Any  # sample indices, client after client
+    start: Any  # C
+    size: Any  # C
 
 
 class Forward(Protocol):

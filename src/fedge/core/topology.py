@@ -35,7 +35,7 @@ class Topology:
         cells, weights = np.asarray(cell, np.int32), np.asarray(weight, np.float64)
         if cells.ndim != 1 or cells.shape != weights.shape or len(cells) == 0:
             raise ConfigError("a topology needs one cell and one weight for each client, and at least one client")
-        if set(cells.tolist()) != set(range(int(cells.max()) + 1)):
+        if not np.array_equal(np.unique(cells), np.arange(cells.max() + 1)):
             raise ConfigError("cells must be numbered 0 to D-1 and each must hold at least one client")
         if not np.all(np.isfinite(weights)) or weights.min() <= 0:
             raise ConfigError("client weights must be positive numbers")
@@ -56,7 +56,8 @@ class Topology:
     @cached_property
     def roster(self) -> list[NDArray[np.int32]]:
         """The clients of each cell, in ascending order."""
-        return [np.flatnonzero(self.cell == d).astype(np.int32) for d in range(self.cells)]
+        ends = np.cumsum(np.bincount(self.cell))
+        return np.split(np.argsort(self.cell, kind="stable").astype(np.int32), ends[:-1])
 
     def one_cell(self) -> Topology:
         """The same clients and weights with no edges between them and the cloud."""

@@ -6,7 +6,7 @@ sizes, never lost samples.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,12 +20,25 @@ Rng = np.random.Generator
 
 
 class Partition(NamedTuple):
-    samples: list[Indices]  # per client, indices into the training set
+    order: NDArray[np.int32]  # indices into the training set, client after client
+    size: NDArray[np.int32]  # per client
     cell: NDArray[np.int32]  # per client
+
+    @property
+    def start(self) -> NDArray[np.int32]:
+        """Where each client begins in `order`."""
+        return (np.cumsum(self.size) - self.size).astype(np.int32)
+
+    @property
+    def samples(self) -> list[NDArray[np.int32]]:
+        return np.split(self.order, self.start[1:])
 
     def label_counts(self, labels: NDArray[np.int32], classes: int) -> NDArray[np.int64]:
         """clients × classes."""
-        return np.stack([np.bincount(labels[s], minlength=classes) for s in self.samples])
+        owner = np.repeat(np.arange(len(self.size)), self.size)
+        return np.bincount(owner * classes + labels[self.order], minlength=len(self.size) * classes).reshape(
+            -1, classes
+        )
 
 
 class Request(NamedTuple):
@@ -35,6 +48,7 @@ class Request(NamedTuple):
     cells: int
     class_split: str
     concentration: float
+    client_samples: int
     rng: Rng
 
 
@@ -110,12 +124,18 @@ def dirichlet(r: Request) -> list[Indices]:
     return samples
 
 
-PARTITIONS: dict[str, Callable[[Request], list[Indices]]] = {
+def drawn(r: Request) -> Indices:
+    """Each client draws `client_samples` of all samples, which may serve several: clients may outnumber samples."""
+    return r.rng.integers(len(r.labels), size=(r.clients, r.client_samples))
+
+
+PARTITIONS: dict[str, Callable[[Request], Sequence[Indices] | Indices]] = {
     "iid": iid,
     "shards": shards,
     "cell_iid": cell_iid,
     "one_class": one_class,
     "dirichlet": dirichlet,
+    "drawn": drawn,
 }
 CLASS_SPLITS = ("balanced", "equal_shards", "random_class")
 
@@ -150,7 +170,7 @@ ASSIGNMENTS = ("random", "edge_iid", "edge_niid")
 
 def check_counts(partition: str, class_split: str, clients: int, samples: int, classes: int) -> None:
     """Refuse numbers that cannot work, before any data is there."""
-    needed = clients * (SHARDS_PER_CLIENT if partition in ("shards", "cell_iid") else 1)
+    needed = 1 if partition == "drawn" else clients * (SHARDS_PER_CLIENT if partition in ("shards", "cell_iid") else 1)
     if needed > samples:
         raise ConfigError(
             f"clients={clients} with partition={partition} needs at least {needed} training samples, "
@@ -165,16 +185,18 @@ def check_counts(partition: str, class_split: str, clients: int, samples: int, c
 
 def distribute(
     labels: NDArray[np.int32], *, clients: int, cells: int, partition: str, seed: int, classes: int,
-    how: str = "random", class_split: str = "balanced", concentration: float = 0.5,
+    how: str = "random", class_split: str = "balanced", concentration: float = 0.5, client_samples: int = 10,
 ) -> Partition:  # fmt: skip
     """Partition the samples over clients and the clients over cells."""
     check_counts(partition, class_split, clients, len(labels), classes)
     rng = host_rng(seed, Purpose.PARTITION)
-    samples = PARTITIONS[partition](Request(labels, classes, clients, cells, class_split, concentration, rng))
-    if min(len(s) for s in samples) == 0:
+    request = Request(labels, classes, clients, cells, class_split, concentration, client_samples, rng)
+    samples = PARTITIONS[partition](request)
+    size = np.fromiter((len(own) for own in samples), np.int32, clients)
+    if size.min() == 0:
         raise ConfigError(f"partition={partition} leaves one of {clients} clients without samples; use fewer clients")
+    order = (samples.reshape(-1) if isinstance(samples, np.ndarray) else np.concatenate(samples)).astype(np.int32)
     if partition == "cell_iid":
-        return Partition(samples, consecutive(clients, cells))
-    unassigned = Partition(samples, np.zeros(clients, np.int32))
-    counts = unassigned.label_counts(labels, classes)
-    return Partition(samples, assign(how, counts, cells, host_rng(seed, Purpose.ASSIGNMENT)))
+        return Partition(order, size, consecutive(clients, cells))
+    counts = Partition(order, size, np.zeros(clients, np.int32)).label_counts(labels, classes)
+    return Partition(order, size, assign(how, counts, cells, host_rng(seed, Purpose.ASSIGNMENT)))

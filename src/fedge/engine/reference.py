@@ -5,6 +5,8 @@ Slow and obvious on purpose. The vectorised engine must agree with it to roundin
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -21,9 +23,13 @@ class Reference(Engine):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         task = job.task
+        self.retarget(job)
         self._gradient = jax.jit(task.gradient)
         self._update = jax.jit(task.update)
         self._indices = jax.jit(task.indices, static_argnums=4)
+
+    def retarget(self, job: Job) -> None:
+        self.job = replace(job, data=jax.tree.map(jnp.asarray, job.data))
 
     def rounds(self, state: State, first: int, count: int) -> tuple[State, float]:
         loss = 0.0

@@ -2,8 +2,9 @@
 
 Clients are independent between edge averages, so they are spread over the devices, taken in chunks (side by side under
 `vmap`, or one at a time, which is what a CPU core likes), and each result is folded at once into its cell's running
-weighted sum. A device needs chunk × model + cells × model, whatever the number of clients. Where a cell shares a part
-of its model (`Algorithm.shared`), its clients advance in lockstep instead, and cells are spread over the devices.
+weighted sum. A device needs chunk × model + cells × model, whatever the number of clients, and the samples of its own
+clients (`placement`). Where a cell shares a part of its model (`Algorithm.shared`), its clients advance in lockstep
+instead, and cells are spread over the devices. The devices may be those of several processes: sums are collectives.
 
 Nothing that varies between runs of one shape (seed, learning rate, partition, weights) is compiled in.
 
@@ -12,15 +13,19 @@ Shape legend: K slots (client turns in an edge round), D cells of a batch of equ
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.errors import JaxRuntimeError
 from jax.sharding import NamedSharding
 from numpy.typing import NDArray
 
@@ -30,9 +35,22 @@ from fedge.core.contract import Cells, Round, State
 from fedge.core.keys import Purpose, fold, permute
 from fedge.core.sampling import participants
 from fedge.core.tree import Weights
+from fedge.engine import placement
 from fedge.engine.base import Engine, Job
 from fedge.engine.lockstep import LOCKSTEP, Cell
-from fedge.engine.mesh import AXIS, EVERYWHERE, SPREAD, mesh_of
+from fedge.engine.mesh import AXIS, EVERYWHERE, SPREAD, mesh_of, place
+
+log = logging.getLogger(__name__)
+
+
+class Layout(NamedTuple):
+    """The slots of a batch of cells as far as they are known before any draw; one entry per slot."""
+
+    cell: Any  # position in the batch
+    id: Any  # the cell's own number
+    rank: Any  # 0, 1, … within the cell
+    start: Any  # where the cell begins in the roster
+    size: Any  # its clients
 
 
 class Inputs(NamedTuple):
@@ -40,7 +58,8 @@ class Inputs(NamedTuple):
 
     key: Array
     lr: Array
-    data: Data
+    data: Data  # along a leading axis, each device's
+    layouts: tuple[Layout, ...]  # of each batch of cells
     roster: Array  # C: client ids, cell after cell
     weight: Array  # C: m
     cell_weight: Array  # all cells: m̃
@@ -59,34 +78,95 @@ class Vectorised(Engine):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self._mesh = mesh_of(job.devices)
-        self._program: Any = None
-        self.retarget(job)
+        self._programs: dict[str, Any] = {}  # by the shapes of their inputs
+        self._inputs: Inputs | None = None
 
     def retarget(self, job: Job) -> None:
         """Go on with another job of the same shape (another seed, learning rate or partition) without compiling."""
         self.job = job
-        topology, dtype = job.algorithm.topology, job.task.dtype
-        inputs = Inputs(
-            key=job.key,
-            lr=jnp.asarray(job.lr, dtype),
-            data=job.data,
-            roster=jnp.asarray(np.concatenate(topology.roster)),
-            weight=jnp.asarray(topology.weight, dtype),
-            cell_weight=jnp.asarray(topology.cell_weight, dtype),
-            constants=jax.tree.map(lambda x: jnp.asarray(x, dtype), job.algorithm.constants),
-        )
-        self._inputs: Inputs = jax.device_put(inputs, NamedSharding(self._mesh, EVERYWHERE))
+        self._inputs = None
 
     def rounds(self, state: State, first: int, count: int) -> tuple[State, float]:
+        state = place(state, self._mesh, EVERYWHERE)
+        span = place((np.int32(first), np.int32(first + count)), self._mesh, EVERYWHERE)
+        if self._inputs is None:
+            self._inputs = self._prepared(state)
+        while True:
+            shape = str(jax.tree.map(lambda x: (x.shape, x.dtype), self._inputs))
+            if shape not in self._programs:
+                began = time.perf_counter()
+                self._programs[shape] = self._compiled(state, span, self._inputs)
+                self.compile_seconds += time.perf_counter() - began
+            try:
+                after, loss = self._programs[shape](state, span, self._inputs)
+                return after, float(loss)
+            except JaxRuntimeError as problem:
+                if not str(problem).startswith("RESOURCE_EXHAUSTED") or not self._halve("did not fit"):
+                    raise
+                self._programs.clear()
+                self._inputs = self._prepared(state)
+
+    def _prepared(self, state: State) -> Inputs:
+        """Everything a round reads, on the devices."""
+        job, topology, dtype, devices = self.job, self.job.algorithm.topology, self.job.task.dtype, self._mesh.size
+        groups = self._groups(state)
+        sizes = [len(r) for r in topology.roster]
+        layouts = tuple(_layout(ids, sizes, job.participation) for ids in groups)
+        residents: list[list[NDArray[np.int32]]] = [[] for _ in range(devices)]
+        for ids, layout in zip(groups, layouts, strict=True):
+            if job.algorithm.shared is None:
+                active = [participants(sizes[d], job.participation) for d in ids]
+                seats = placement.slots(ids, active, topology.roster, devices, self._chunk_of(len(layout.cell)))
+            else:
+                seats = placement.whole_cells(ids, topology.roster, devices)
+            for j, clients in enumerate(seats):
+                residents[j].append(clients)
+        data = placement.spread(job.data, [np.concatenate(parts) for parts in residents], self._mesh)
+        rest = (
+            job.key,
+            np.asarray(job.lr, dtype),
+            layouts,
+            np.concatenate(topology.roster),
+            topology.weight.astype(dtype),
+            topology.cell_weight.astype(dtype),
+            jax.tree.map(
+                lambda x: x.astype(dtype) if np.issubdtype(x.dtype, np.floating) else x, job.algorithm.constants
+            ),
+        )
+        key, lr, layouts, roster, weight, cell_weight, constants = place(rest, self._mesh, EVERYWHERE)
+        return Inputs(key, lr, data, layouts, roster, weight, cell_weight, constants)
+
+    def _groups(self, state: State) -> list[tuple[int, ...]]:
+        """The batches of cells that this algorithm deals."""
+        found: list[tuple[int, ...]] = []
+        algorithm, key = self.job.algorithm, self.job.key
+
+        def deal(state: State, cell_weight: Array, constants: Any) -> None:
+            dealt = algorithm.deal(state, Round(jnp.int32(0), key, cell_weight, constants))
+            found.extend(cells.ids for cells in dealt)
+
+        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), state)
+        weight = jax.ShapeDtypeStruct((algorithm.topology.cells,), self.job.task.dtype)
+        jax.eval_shape(deal, shapes, weight, algorithm.constants)
+        return found
+
+    def _compiled(self, state: State, span: Any, inputs: Inputs) -> Any:
+        """The program; with a smaller chunk where it would not fit into memory."""
         everywhere = NamedSharding(self._mesh, EVERYWHERE)
-        state = jax.device_put(state, everywhere)
-        span = jax.device_put((jnp.int32(first), jnp.int32(first + count)), everywhere)
-        if self._program is None:
-            began = time.perf_counter()
-            self._program = jax.jit(self._rounds, out_shardings=everywhere).lower(state, span, self._inputs).compile()
-            self.compile_seconds = time.perf_counter() - began
-        state, loss = self._program(state, span, self._inputs)
-        return state, float(loss)
+        program = jax.jit(self._rounds, out_shardings=everywhere).lower(state, span, inputs).compile()
+        need, have = _need(program), _memory(self._mesh.devices.flat[0])
+        if need > have and self._halve(f"needs {need / 1e9:.1f} GB of {have / 1e9:.1f}"):
+            return self._compiled(state, span, inputs)
+        return program
+
+    def _halve(self, why: str) -> bool:
+        """Train half as many clients side by side, and say so; False where it is one already."""
+        chunk = self._chunk_of(self.job.algorithm.topology.clients)
+        if self.job.algorithm.shared is not None or chunk == 1:
+            return False
+        self.job = replace(self.job, chunk=-(-chunk // 2))
+        log.warning("chunk=%d %s; going on with chunk=%d", chunk, why, self.job.chunk)
+        return True
 
     def _rounds(self, state: State, span: tuple[Array, Array], inputs: Inputs) -> tuple[State, Array]:
         """One program for any number of rounds: the host is not asked in between."""
@@ -107,8 +187,8 @@ class Vectorised(Engine):
             number = index * schedule.edge_rounds + a
             loss = jnp.zeros((), self.job.task.dtype)
             after = []
-            for cells, weights in zip(dealt, models, strict=True):
-                weights, losses = train(cells._replace(weights=weights), number, inputs)
+            for cells, weights, layout in zip(dealt, models, inputs.layouts, strict=True):
+                weights, losses = train(cells._replace(weights=weights), layout, number, inputs)
                 loss += inputs.cell_weight[np.array(cells.ids)] @ losses
                 after.append(weights)
             return tuple(after), loss
@@ -121,15 +201,13 @@ class Vectorised(Engine):
 
     # Independent clients
 
-    def _independent(self, cells: Cells, number: Array, inputs: Inputs) -> tuple[Weights, Array]:
-        layout = _layout(cells.ids, [len(r) for r in self.job.algorithm.topology.roster], self.job.participation)
-        devices = self._mesh.size
-        chunk = min(self.job.chunk or self._best_chunk(len(layout.cell)), -(-len(layout.cell) // devices))
-        slots = self._slots(layout, number, inputs, pad_to=devices * chunk)
+    def _independent(self, cells: Cells, layout: Layout, number: Array, inputs: Inputs) -> tuple[Weights, Array]:
+        chunk = self._chunk_of(len(layout.cell))
+        slots = self._slots(len(cells.ids), layout, number, inputs, pad_to=self._mesh.size * chunk)
         run = jax.shard_map(
             partial(self._on_device, chunk),
             mesh=self._mesh,
-            in_specs=(EVERYWHERE, EVERYWHERE, SPREAD, EVERYWHERE, EVERYWHERE),
+            in_specs=(EVERYWHERE, EVERYWHERE, SPREAD, EVERYWHERE, PLACES),
             out_specs=EVERYWHERE,
             check_vma=False,
         )
@@ -141,12 +219,12 @@ class Vectorised(Engine):
     def layout(self) -> dict[str, int]:
         return {
             "devices": self._mesh.size,
-            "chunk": self.job.chunk or self._best_chunk(self.job.algorithm.topology.clients),
+            "chunk": self.job.chunk or (1 if self._on_cpu else self.job.algorithm.topology.clients),
         }
 
-    def _best_chunk(self, slots: int) -> int:
-        """One client at a time keeps a CPU core's cache warm; a GPU wants all of them."""
-        return 1 if self._on_cpu else slots
+    def _chunk_of(self, slots: int) -> int:
+        """One client at a time keeps a CPU core's cache warm; a GPU wants all of its slots."""
+        return min(self.job.chunk or (1 if self._on_cpu else slots), -(-slots // self._mesh.size))
 
     @property
     def _on_cpu(self) -> bool:
@@ -157,6 +235,7 @@ class Vectorised(Engine):
     ) -> tuple[Weights, Array]:
         """This device's share of the slots, a chunk at a time, summed into the cells' models over all devices."""
         count = next(iter(models.values())).shape[0]
+        inputs = _own(inputs)
 
         def client(cell: Array, i: Array) -> tuple[Weights, Array]:
             weights = {path: w[cell] for path, w in models.items()}
@@ -201,11 +280,12 @@ class Vectorised(Engine):
 
     # Cells in lockstep
 
-    def _lockstep(self, cells: Cells, number: Array, inputs: Inputs) -> tuple[Weights, Array]:
-        layout = _layout(cells.ids, [len(r) for r in self.job.algorithm.topology.roster], self.job.participation)
-        slots = self._slots(layout, number, inputs, pad_to=1)
+    def _lockstep(self, cells: Cells, layout: Layout, number: Array, inputs: Inputs) -> tuple[Weights, Array]:
+        slots = self._slots(len(cells.ids), layout, number, inputs, pad_to=1)
+        sizes = [len(self.job.algorithm.topology.roster[d]) for d in cells.ids]
+        row = np.array([participants(n, self.job.participation) for n in sizes])
         # One row of slots per cell, short rows filled with slots of share 0; whole rows are spread over the devices.
-        row, widest = np.bincount(layout.cell), int(np.bincount(layout.cell).max())
+        widest = int(row.max())
         take = np.cumsum([0, *row[:-1]])[:, None] + np.arange(widest)
         real = np.arange(widest) < row[:, None]
         grid = jax.tree.map(lambda x: x[np.where(real, take, take[:, :1])], slots)
@@ -215,6 +295,8 @@ class Vectorised(Engine):
         operands = jax.tree.map(lambda x: jnp.concatenate([x, jnp.repeat(x[:1], missing, 0)]), operands)
 
         def on_device(operands: Any, first: Array, inputs: Inputs) -> tuple[Weights, Array]:
+            inputs = _own(inputs)
+
             def one(cell: Any) -> tuple[Weights, Array]:
                 weights, mask, client, share = cell
                 return self._cell(weights, mask, client, share, first, inputs)
@@ -222,7 +304,7 @@ class Vectorised(Engine):
             return lax.map(one, operands) if self._on_cpu else jax.vmap(one)(operands)
 
         run = jax.shard_map(
-            on_device, mesh=self._mesh, in_specs=(SPREAD, EVERYWHERE, EVERYWHERE), out_specs=SPREAD, check_vma=False
+            on_device, mesh=self._mesh, in_specs=(SPREAD, EVERYWHERE, PLACES), out_specs=SPREAD, check_vma=False
         )
         first = number * self.job.algorithm.schedule.local_steps
         weights, losses = run(operands, first, inputs)
@@ -242,32 +324,45 @@ class Vectorised(Engine):
 
     # Who takes part
 
-    def _slots(self, layout: Layout, number: Array, inputs: Inputs, pad_to: int) -> Slots:
-        count = len(set(layout.cell.tolist()))
-        if self.job.participation == 1:
-            rank = jnp.asarray(layout.rank)
-        else:
+    def _slots(self, count: int, layout: Layout, number: Array, inputs: Inputs, pad_to: int) -> Slots:
+        rank = layout.rank
+        if self.job.participation < 1:
 
             def draw(cell: Array, rank: Array, size: Array) -> Array:
                 return permute(fold(inputs.key, Purpose.PARTICIPATION, cell), number, rank, size)
 
-            rank = jax.vmap(draw)(jnp.asarray(layout.id), jnp.asarray(layout.rank), jnp.asarray(layout.size))
+            rank = jax.vmap(draw)(layout.id, layout.rank, layout.size)
         client = inputs.roster[layout.start + rank]
         weight = inputs.weight[client]
         share = weight / jax.ops.segment_sum(weight, layout.cell, count)[layout.cell]
         missing = -len(layout.cell) % pad_to
-        filled = [jnp.concatenate([x, jnp.repeat(x[:1], missing)]) for x in (client, jnp.asarray(layout.cell))]
+        filled = [jnp.concatenate([x, jnp.repeat(x[:1], missing)]) for x in (client, layout.cell)]
         return Slots(filled[0], filled[1], jnp.pad(share, (0, missing)))
 
 
-class Layout(NamedTuple):
-    """The slots of a batch of cells as far as they are known before any draw; one entry per slot."""
+PLACES = Inputs(EVERYWHERE, EVERYWHERE, SPREAD, *[EVERYWHERE] * 5)  # type: ignore[arg-type]
 
-    cell: NDArray[np.int32]  # position in the batch
-    id: NDArray[np.int32]  # the cell's own number
-    rank: NDArray[np.int32]  # 0, 1, … within the cell
-    start: NDArray[np.int32]  # where the cell begins in the roster
-    size: NDArray[np.int32]  # its clients
+
+def _own(inputs: Inputs) -> Inputs:
+    """What a device sees of the inputs: its own samples."""
+    return inputs._replace(data=Data(*(a[0] for a in inputs.data)))
+
+
+def _need(program: Any) -> int:
+    """Bytes a compiled program takes on a device; 0 where the backend does not say."""
+    sizes = program.memory_analysis()
+    return 0 if sizes is None else int(sizes.temp_size_in_bytes + sizes.argument_size_in_bytes)
+
+
+def _memory(device: Any) -> int:
+    """Bytes a program may take on a device."""
+    if device.platform != "cpu":
+        return int((device.memory_stats() or {}).get("bytes_limit", 2**62))
+    try:
+        lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        return int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError):
+        return 2**62
 
 
 def _layout(ids: tuple[int, ...], sizes: list[int], participation: float) -> Layout:

@@ -9,7 +9,7 @@ from jax import Array
 
 from fedge.errors import ConfigError
 from fedge.models.base import Model, from_nnx
-from fedge.models.layers import conv, linear, max_pool
+from fedge.models.layers import conv, conv_max_pool, linear
 
 
 class CNN(nnx.Module):
@@ -29,11 +29,11 @@ class CNN(nnx.Module):
     def stage(self, name: str, x: Array) -> Array:
         match name:
             case "pool1":
-                return nnx.relu(max_pool(self.conv1(x), 2))
+                return nnx.relu(_pooled(x, self.conv1))
             case "pool2":
-                x = self.conv2(x)
-                x = x if self.drop_channels is None else self.drop_channels(x)
-                return nnx.relu(max_pool(x, 2))
+                x = _pooled(x, self.conv2)
+                x = x if self.drop_channels is None else self.drop_channels(x)  # whole channels: as well after pooling
+                return nnx.relu(x)
             case "fc1":
                 x = nnx.relu(self.fc1(x.reshape(x.shape[0], -1)))
                 return x if self.drop is None else self.drop(x)
@@ -44,6 +44,11 @@ class CNN(nnx.Module):
         for name in self.stages:
             x = self.stage(name, x)
         return x
+
+
+def _pooled(x: Array, layer: nnx.Conv) -> Array:
+    assert layer.bias is not None
+    return conv_max_pool(x, layer.kernel[...], layer.bias[...])
 
 
 def cnn(*, input_shape: tuple[int, ...], classes: int, dropout: float = 0.0) -> Model:

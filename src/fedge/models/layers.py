@@ -2,7 +2,10 @@
 
 A convolution whose kernel differs per client would become a grouped convolution under `vmap`, which is 4 to 11 times
 slower on a GPU and 6 on a CPU than the same sum written as slices and one matrix product.
-Max-pooling by reshape is 1.5 times faster in the whole CNN step on a CPU than by `reduce_window`.
+
+Small images with few channels (`conv_max_pool`) are computed with the batch innermost, (C, H, W, B): then slices are
+long runs of memory, and the matrix products are short and wide, (F × KKC) · (KKC × HWB), which a CPU core multiplies at
+its peak rate; with channels innermost they reach a fifth of it. The whole CNN step takes half the time.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import jax
@@ -75,6 +79,41 @@ def max_pool(x: Array, size: int) -> Array:
     b, h, w, c = x.shape
     h, w = h // size, w // size
     return x[:, : h * size, : w * size].reshape(b, h, size, w, size, c).max((2, 4))
+
+
+def conv_max_pool(x: Array, kernel: Array, bias: Array) -> Array:
+    """A convolution without padding and 2 × 2 max-pooling of its result; NHWC in and out, HWIO kernel."""
+    if _ONE_KERNEL.get():
+        return max_pool(client_conv(x, kernel, (1, 1), "VALID") + bias, 2)
+    x = x.transpose(3, 1, 2, 0)
+    height, width, channels, features = kernel.shape
+    h, w, b = x.shape[1] - height + 1, x.shape[2] - width + 1, x.shape[3]
+    # Patches in two strides, each of long runs: first along the columns, then along the rows.
+    across = jnp.stack([x[:, :, j : j + w].reshape(channels, -1, w * b) for j in range(width)])
+    patches = jnp.stack([across[:, :, i : i + h].reshape(width, channels, -1) for i in range(height)])
+    z = kernel.reshape(-1, features).T @ patches.reshape(height * width * channels, -1)
+    z = z.reshape(features, h, w, b)[:, : h // 2 * 2, : w // 2 * 2]
+    z = _larger(2, z.reshape(features, h // 2, 2, -1))
+    z = _larger(3, z.reshape(features, h // 2, w // 2, 2, b))
+    return (z + bias[:, None, None, None]).transpose(3, 1, 2, 0)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _larger(axis: int, pairs: Array) -> Array:
+    """The larger of the two along an axis; the gradient goes to it, to the first where both are equal."""
+    return pairs.max(axis)
+
+
+def _larger_forward(axis: int, pairs: Array) -> tuple[Array, Array]:
+    first, second = (lax.index_in_dim(pairs, i, axis, keepdims=False) for i in (0, 1))
+    return pairs.max(axis), first >= second
+
+
+def _larger_backward(axis: int, first: Array, gradient: Array) -> tuple[Array]:
+    return (jnp.stack([jnp.where(first, gradient, 0), jnp.where(first, 0, gradient)], axis),)
+
+
+_larger.defvjp(_larger_forward, _larger_backward)
 
 
 # U(±1/√fan_in) for kernels and biases: what the papers' own code, written for PyTorch, starts from.

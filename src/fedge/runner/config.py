@@ -60,13 +60,14 @@ class Config(BaseModel):
     participation: float = Field(1.0, gt=0, le=1, description="fraction of each cell's clients in an edge round")
 
     data: str = Field("fashion-mini", description="data set")
-    partition: Literal["iid", "shards", "cell_iid", "one_class", "dirichlet"] = Field(
+    partition: Literal["iid", "shards", "cell_iid", "one_class", "dirichlet", "drawn"] = Field(
         "shards", description="who gets which samples"
     )
     class_split: Literal["balanced", "equal_shards", "random_class"] = Field(
         "balanced", description="how partition=one_class deals the classes"
     )
     concentration: float = Field(0.5, gt=0, le=1e6, description="Dirichlet parameter of partition=dirichlet")
+    client_samples: int = Field(10, ge=1, le=10**6, description="what each client draws with partition=drawn")
     assign: Literal["random", "edge_iid", "edge_niid"] = Field("random", description="which client joins which cell")
     sampler: Literal["epoch", "iid"] = Field("epoch", description="minibatches without or with replacement")
 
@@ -170,6 +171,7 @@ def check(c: Config) -> None:
     wrong = [
         ("class_split", c.partition != "one_class", "partition=one_class"),
         ("concentration", c.partition != "dirichlet", "partition=dirichlet"),
+        ("client_samples", c.partition != "drawn", "partition=drawn"),
         ("density", c.graph != "erdos_renyi", "graph=erdos_renyi"),
         ("bn", c.model != "resnet18", "model=resnet18"),
         ("dropout", c.model not in ("mlp", "cnn"), "model=mlp or model=cnn"),

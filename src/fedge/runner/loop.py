@@ -6,6 +6,8 @@ import contextlib
 import hashlib
 import logging
 import math
+import shutil
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -20,6 +22,7 @@ from fedge.core import tree
 from fedge.core.contract import Gossip, State
 from fedge.data import DATASETS, Dataset
 from fedge.engine import Engine
+from fedge.engine.mesh import here
 from fedge.errors import ConfigError, RunError
 from fedge.models import Model
 from fedge.runner import device, record
@@ -77,12 +80,13 @@ log = logging.getLogger(__name__)
 def run(
     config: Config | Keys | None = None, *, out: str | Path | None = None, resume: str | Path | None = None,
     dataset: Dataset | None = None, model: Model | str | None = None, optimiser: Optimiser | None = None,
-    listener: Listener | None = None, workshop: Workshop | None = None, **keys: Any,
+    listener: Listener | None = None, workshop: Workshop | None = None, hosts: str | None = None, **keys: Any,
 ) -> Result:  # fmt: skip
     """Run one experiment. Keys are those of the command line: `fedge.run(algorithm="hierfavg", clients=20)`.
 
     `dataset`, `model` and `optimiser` (learning rate → optax transformation) may be objects of your own in place of
     the configured ones. `resume` continues the run in that folder. Runs with one `workshop` share compiled programs.
+    `hosts` is for one run by several processes (docs/hosts.md); the first of them writes.
     """
     began = time.perf_counter()
     if isinstance(model, str):
@@ -100,12 +104,14 @@ def run(
             raise ConfigError(f"{key}=custom means an object passed in from Python; pass it (again) or name one of: "
                               f"{', '.join(words(key))}")  # fmt: skip
 
-    with ready(config):
+    with ready(config, hosts):
         made = experiment(config, dataset, model, optimiser)
         plan = price(made)
         workshop = workshop or Workshop()
         engine = workshop.engine(made)  # refuses what the machine cannot do before a folder is made
         made = replace(made, config=config.model_copy(update={"rounds": len(plan)} | engine.layout))
+        if not device.leads():
+            return _follow(made, plan, engine, Examiner(made, workshop), folder if resume is not None else None, began)
         if resume is not None:
             _same_place(made, folder)
         else:
@@ -113,6 +119,19 @@ def run(
             record.write_json(folder / "config.json", made.config.model_dump())
             record.write_json(folder / "run.json", record.environment(config.seed) | digest(made) | mixing(made))
         return _train(made, plan, engine, Examiner(made, workshop), folder, listener or Listener(), began)
+
+
+def _follow(
+    made: Experiment, plan: list[Price], engine: Engine, evaluate: Examiner, resumed: Path | None, began: float
+) -> Result:
+    """The same run in a process that does not lead: what it writes is not kept, what it resumes is not touched."""
+    with tempfile.TemporaryDirectory(prefix="fedge-") as place:
+        folder = Path(place)
+        if resumed is not None:
+            for name in ("checkpoint.safetensors", "metrics.jsonl"):
+                if (resumed / name).exists():
+                    shutil.copyfile(resumed / name, folder / name)
+        return _train(made, plan, engine, evaluate, folder, Listener(), began)
 
 
 def resolved(keys: Keys, dataset: Dataset | None, model: Model | None, optimiser: Optimiser | None) -> Config:
@@ -124,9 +143,9 @@ def resolved(keys: Keys, dataset: Dataset | None, model: Model | None, optimiser
 
 
 @contextlib.contextmanager
-def ready(config: Config) -> Iterator[None]:
+def ready(config: Config, hosts: str | None = None) -> Iterator[None]:
     """JAX with the devices and the precision of a configuration."""
-    device.prepare(config.devices)
+    device.prepare(config.devices, hosts)
     with jax.enable_x64(True) if config.dtype == "float64" else contextlib.nullcontext():
         yield
 
@@ -160,16 +179,17 @@ def _train(
         tick = time.perf_counter()
         state, train_loss = engine.rounds(state, done, until - done)
         seconds += time.perf_counter() - tick
-        done = until
+        done, whole = until, here(state)
         if done % config.eval_every == 0 or done == len(plan):
             cost = {"bytes": plan[done - 1].sent, "simulated_seconds": plan[done - 1].seconds}
-            row = evaluate(state, done, train_loss) | cost
+            row = evaluate(whole, done, train_loss) | cost
             record.append_row(folder, row)
             history.append(row)
             listener.round(row, config)
         if config.checkpoint_every and done % config.checkpoint_every == 0 and done < len(plan):
-            record.save_state(folder / "checkpoint.safetensors", state, round=done)
+            record.save_state(folder / "checkpoint.safetensors", whole, round=done)
 
+    state = here(state)
     weights = made.evaluated(state)
     record.save_state(folder / "checkpoint.safetensors", state, round=len(plan))
     record.save_state(folder / "weights.safetensors", weights)

@@ -90,17 +90,16 @@ def experiment(
     partition = distribute(
         dataset.y_train, clients=config.clients, cells=config.cells, partition=config.partition, seed=config.seed,
         classes=dataset.classes, how=config.assign, class_split=config.class_split,
-        concentration=config.concentration,
+        concentration=config.concentration, client_samples=config.client_samples,
     )  # fmt: skip
-    size = np.array([len(s) for s in partition.samples], np.int32)
-    topology = Topology.of(partition.cell, size)
+    topology = Topology.of(partition.cell, partition.size)
     model = model or make_model(config, dataset.shape, dataset.classes)
     data = Data(
-        x=jnp.asarray(dataset.x_train),
-        y=jnp.asarray(dataset.y_train),
-        order=jnp.asarray(np.concatenate(partition.samples), jnp.int32),
-        start=jnp.asarray(np.cumsum([0, *size[:-1]]), jnp.int32),
-        size=jnp.asarray(size),
+        x=dataset.x_train,
+        y=dataset.y_train,
+        order=partition.order,
+        start=partition.start,
+        size=partition.size,
     )
     task = Task(
         forward=model,

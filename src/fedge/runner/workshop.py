@@ -12,8 +12,8 @@ from fedge.runner.config import CUSTOM
 from fedge.runner.setup import Experiment
 
 PER_RUN = {  # keys that do not shape a compiled program
-    "seed", "lr", "partition", "class_split", "concentration", "assign", "rounds", "cycles_per_bit", "cpu_hz",
-    "edge_hz", "uplink_bps", "edge_bps", "cloud_bps", "device_spread", "link_spread", "straggle", "downlink",
+    "seed", "lr", "partition", "class_split", "concentration", "client_samples", "assign", "rounds", "cycles_per_bit",
+    "cpu_hz", "edge_hz", "uplink_bps", "edge_bps", "cloud_bps", "device_spread", "link_spread", "straggle", "downlink",
     "budget_seconds", "budget_bytes", "train_eval", "eval_every", "checkpoint_every",
 }  # fmt: skip
 
@@ -42,7 +42,7 @@ class Workshop:
 
     def train(self, made: Experiment) -> Evaluator:
         """On every sample that some client holds."""
-        data, used = made.dataset, np.concatenate(made.partition.samples)
+        data, used = made.dataset, np.unique(made.partition.order)
         if len(used) < len(data.x_train):
             return _evaluator(made, data.x_train[used], data.y_train[used])
         return self._evaluator("train", made, data.x_train, data.y_train)

@@ -68,8 +68,9 @@ def curves(results: list[Result]) -> Figure:
 
 NAMES = {
     "simulated_seconds": "simulated seconds", "iteration": "local iterations", "global_loss": "training loss",
-    "accuracy": "test accuracy (%)", "round": "global rounds", "bytes": "bytes sent, all tiers",
-    "client_load": "uploaded by a client (whole models)", "cells": "cells N", "load": "client load to reach the target",
+    "accuracy": "test accuracy (%)", "round": "global rounds", "bytes": "sent on all tiers (GB)",
+    "client_load": "uploaded by a client (whole models)", "cells": "cells N",
+    "load": "load to the target (whole models)",
 }  # fmt: skip
 
 
@@ -87,8 +88,9 @@ def reproduction(figure: dict[str, Any], table: Path) -> Figure:
         rows = list(csv.DictReader(file))
     variants = list(dict.fromkeys(row["variant"] for row in rows))
     drawing = Figure(figsize=(5 * len(variants), 3.8), layout="constrained")
-    panels = drawing.subplots(1, len(variants), squeeze=False)[0]
+    panels = drawing.subplots(1, len(variants), squeeze=False, sharey="target" in figure)[0]
     factor = 100 if figure["y"] == "accuracy" else 1
+    rates = {row["lr"] for row in rows}
     for axes, variant in zip(panels, variants, strict=True):
         series = list(dict.fromkeys(row["series"] for row in rows))
         for number, name in enumerate(series):
@@ -99,11 +101,12 @@ def reproduction(figure: dict[str, Any], table: Path) -> Figure:
                 np.array([float(row[column]) for row in own])
                 for column in (figure["x"], figure["y"], figure["y"] + "_std")
             )
+            x = x / 1e9 if figure["x"] == "bytes" else x
             middle, half, colour = factor * middle, factor * half, COLOURS[number % len(COLOURS)]
-            label = f"{name}, lr {float(own[0]['lr']):g}"
+            label = f"{name}, lr {float(own[0]['lr']):g}" if len(rates) > 1 else name
             style = {"color": colour, "linestyle": STYLES[number % len(STYLES)], "linewidth": 1.8}
             axes.plot(x, middle, label=label, marker="o" if "target" in figure else None, **style)
-            axes.fill_between(x, middle - half, middle + half, color=colour, alpha=0.18, linewidth=0)
+            axes.fill_between(x, middle - half, middle + half, color=colour, alpha=0.12, linewidth=0)
         axes.set_xlabel(NAMES[figure["x"]])
         if figure["x"] == "cells":
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -1,0 +1,102 @@
+"""Whose samples lie on which device: only those of the clients that may train there.
+
+The slots of an edge round are spread over the devices in order. With full participation a slot is a client; with less,
+any client of its cell, so the device needs the whole cell. A process builds only what lies on its own devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from numpy.typing import NDArray
+
+from fedge.core.client import Data
+from fedge.engine.mesh import SPREAD
+
+Clients = NDArray[np.int32]
+SMALL = 2**28  # bytes: less is given room for all samples on every device, so that any partition fits one program
+
+
+def whole_cells(ids: Sequence[int], roster: list[Clients], devices: int) -> list[Clients]:
+    """The clients of each device where cells, in order, are spread over them."""
+    each = -(-len(ids) // devices)
+    return [_joined([roster[d] for d in ids[each * j : each * (j + 1)]]) for j in range(devices)]
+
+
+def slots(ids: Sequence[int], active: list[int], roster: list[Clients], devices: int, chunk: int) -> list[Clients]:
+    """The clients of each device where slots, `active` of them in each cell, are spread over them in chunks."""
+    each = -(-sum(active) // (devices * chunk)) * chunk
+    ends = np.cumsum(active)
+    found = []
+    for j in range(devices):
+        low, high = each * j, min(each * (j + 1), int(ends[-1]))
+        own = []
+        for d, n, end in zip(ids, active, ends, strict=True):
+            first, last = max(low, int(end) - n), min(high, int(end))
+            if first < last:
+                own.append(roster[d] if n < len(roster[d]) else roster[d][first - end + n : last - end + n])
+        found.append(_joined(own))
+    return found
+
+
+def _joined(parts: list[Clients]) -> Clients:
+    return np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int32)
+
+
+def spread(data: Data, residents: list[Clients], mesh: Mesh) -> Data:
+    """`data` with a leading axis of devices; each holds its residents' samples, and valid indices for anyone else."""
+    start, size, order = (np.asarray(a) for a in (data.start, data.size, data.order))
+    held = [int(size[clients].sum()) for clients in residents]
+    everything = len(residents) * (data.x.nbytes + order.nbytes)
+    indices = len(order) if everything < SMALL else _room(max(held), len(order), len(residents))
+    samples = min(indices, len(data.x))
+
+    @cache
+    def part(j: int) -> Data:
+        clients = residents[j]
+        n = size[clients]
+        begin = np.cumsum(n) - n
+        own = order[np.repeat(start[clients] - begin, n) + np.arange(held[j])]
+        kept, position = np.unique(own, return_inverse=True)
+        starts, sizes = np.zeros_like(start), np.ones_like(size)
+        starts[clients], sizes[clients] = begin, n
+        return Data(
+            x=_padded(data.x, kept, samples),
+            y=_padded(data.y, kept, samples),
+            order=np.pad(position.astype(np.int32), (0, indices - held[j])),
+            start=starts,
+            size=sizes,
+        )
+
+    def build(which: Callable[[Data], Any], length: int, like: Any) -> Any:
+        def of(index: Any) -> Any:
+            return which(part(index[0].start or 0))[None]
+
+        shape = (len(residents), length, *like.shape[1:])
+        return jax.make_array_from_callback(shape, NamedSharding(mesh, SPREAD), of)
+
+    return Data(
+        x=build(lambda d: d.x, samples, data.x),
+        y=build(lambda d: d.y, samples, data.y),
+        order=build(lambda d: d.order, indices, order),
+        start=build(lambda d: d.start, len(start), start),
+        size=build(lambda d: d.size, len(size), size),
+    )
+
+
+def _padded(rows: Any, kept: NDArray[Any], length: int) -> Any:
+    """These rows and, up to a length, the first one over and over; no copy where that is all of them."""
+    if len(kept) < length or len(kept) < len(rows):
+        rows = rows[np.concatenate([kept, np.zeros(length - len(kept), kept.dtype)])]
+    return np.asarray(rows, jax.dtypes.canonicalize_dtype(rows.dtype))
+
+
+def _room(most: int, total: int, devices: int) -> int:
+    """Rounded up to steps of a quarter of a device's even share: other seeds then mostly fit into the same program."""
+    step = max(1, -(-total // (4 * devices)))
+    return min(-(-most // step) * step, total)

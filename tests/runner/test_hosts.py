@@ -1,0 +1,79 @@
+"""One run by two processes on loopback: bit for bit the run of one process with as many devices."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from fedge.errors import ConfigError
+from fedge.runner import device
+
+KEYS = ["clients=6", "cells=3", "local_steps=2", "edge_rounds=2", "batch=5", "devices=2"]
+
+
+def start(words, who=None):
+    command = [sys.executable, "-m", "fedge.cli", "run", *words, *(["--hosts", who] if who else [])]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def both(words):
+    """The processes of a run by two; the leader first."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{free.getsockname()[1]}"
+    return [start(words, f"{i}/2@{place}") for i in (0, 1)]
+
+
+def finished(*processes):
+    out = [p.communicate(timeout=300) for p in processes]
+    assert [p.returncode for p in processes] == [0] * len(processes), out
+    return out
+
+
+@pytest.mark.parametrize("words", [["hist"], ["hiersfl", "cut=hidden", "participation=0.5"], ["sdfeel"]], ids=str)
+def test_two_processes_are_one_run(tmp_path, words):
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    finished(start([*words, *KEYS, "rounds=2", "--out", str(alone)]))
+    (lead, _), (follower, _) = finished(*both([*words, *KEYS, "rounds=2", "--out", str(together), "--format", "json"]))
+    assert json.loads(lead)["out"] == str(together)
+    assert follower == ""
+    for name in ("metrics.jsonl", "weights.safetensors"):
+        assert (together / name).read_bytes() == (alone / name).read_bytes(), name
+    assert len((alone / "metrics.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_lost_process_stops_the_run_which_then_goes_on(tmp_path):
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    words = ["hierfavg", *KEYS, "local_steps=40", "rounds=60", "eval_every=30", "checkpoint_every=10"]
+    words.remove("local_steps=2")
+    lead, follower = both([*words, "--out", str(together)])
+    deadline = time.monotonic() + 120
+    while not (together / "checkpoint.safetensors").exists():
+        assert time.monotonic() < deadline
+        assert lead.poll() is None
+        time.sleep(0.01)
+    os.kill(follower.pid, signal.SIGKILL)
+    _, complaint = lead.communicate(timeout=300)
+    follower.communicate()
+    assert lead.returncode == 4
+    assert "another process was lost" in complaint
+    assert f"--resume {together}" in complaint
+    finished(*both(["--resume", str(together)]))
+    finished(start([*words, "--out", str(alone)]))
+    assert (together / "weights.safetensors").read_bytes() == (alone / "weights.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("hosts", ["2/2@127.0.0.1:1", "0/2", "x", "0/2@nowhere"])
+def test_hosts_that_cannot_be(hosts):
+    with pytest.raises(ConfigError, match=f"hosts={hosts} is not allowed"):
+        device.prepare(0, hosts)
+
+
+def test_devices_that_cannot_be_shared_out():
+    with pytest.raises(ConfigError, match="devices=3 cannot be shared out evenly"):
+        device.prepare(3, "0/2@127.0.0.1:1")
