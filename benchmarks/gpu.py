@@ -1,0 +1,182 @@
+"""fedge beside a plain PyTorch loop on one GPU.
+
+    python benchmarks/gpu.py [FOLDER]       needs JAX and PyTorch for the GPU; writes FOLDER/DATE-gpu.json and .md
+
+The workloads are those of `speed.py`, and ResNet-18 (BatchNorm) with 50 clients on random 32 × 32 images, batch 10.
+Both sides of the MLP and the CNN train the same samples from the same weights, and the final models are compared (the GPU
+multiplies float32 as TF32, so to fewer digits than on a CPU); ResNet-18 is timed only. Each measurement is a process of
+its own; interleaved repeats, REPEATS=3 of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+REPEATS = int(os.environ.get("REPEATS", "3"))
+
+
+def resnet(rounds: int = 6) -> dict[str, Any]:
+    """fedge's ResNet-18: steady client steps per second, and the share of the card's matrix peak."""
+    import jax
+    import numpy as np
+    from workloads import steady
+
+    from fedge import Dataset
+    from fedge.cost.work import multiply_adds
+    from fedge.runner.config import Config
+    from fedge.runner.setup import experiment
+
+    rng = np.random.default_rng(0)
+    images = lambda n: (rng.integers(0, 256, (n, 32, 32, 3), np.uint8), rng.integers(0, 10, n))  # noqa: E731
+    config = {"algorithm": "fedavg", "edge_rounds": 1, "clients": 50, "cells": 10, "model": "resnet18", "batch": 10,
+              "local_steps": 5, "rounds": rounds, "data": "custom", "partition": "iid"}  # fmt: skip
+    made = experiment(Config.of(config), Dataset.of(*images(5000), *images(100), classes=10))
+    sample = jax.ShapeDtypeStruct((1, 32, 32, 3), np.float32)
+    weights = jax.eval_shape(lambda: made.model.initialise(made.job.key))
+    forward = multiply_adds(lambda w, x: made.model(w, x, train=True, key=made.job.key)[0], weights, sample)
+    first = 32 * 32 * 27 * 64  # the first layer needs no input gradient
+    found, _ = steady(made)
+    return found | {"flop": 2 * 10 * (3 * forward - first)}
+
+
+def peak() -> dict[str, float]:
+    """TFLOP/s of an 8192³ product, the best of twenty."""
+    import jax
+    import jax.numpy as jnp
+
+    found = {}
+    for name, dtype in (("bf16", jnp.bfloat16), ("tf32", jnp.float32)):
+        a = jnp.ones((8192, 8192), dtype)
+        product = jax.jit(lambda a: a @ a)
+        product(a).block_until_ready()
+        best = float("inf")
+        for _ in range(20):
+            began = time.perf_counter()
+            product(a).block_until_ready()
+            best = min(best, time.perf_counter() - began)
+        found[name] = 2 * 8192**3 / best / 1e12
+    return found
+
+
+def torch_resnet(steps: int = 100) -> dict[str, float]:
+    """A plain loop: one client's steps after the other."""
+    import torch
+    from torch import nn
+    from torch.nn.functional import cross_entropy, relu
+
+    class Block(nn.Module):
+        def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+            super().__init__()
+            self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+            self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+            self.bn1, self.bn2 = nn.BatchNorm2d(outputs), nn.BatchNorm2d(outputs)
+            same = stride == 1 and inputs == outputs
+            self.short = nn.Sequential() if same else nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))  # fmt: skip
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return relu(self.short(x) + self.bn2(self.conv2(relu(self.bn1(self.conv1(x))))))
+
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    widths = [(64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2),
+              (512, 512, 1)]  # fmt: skip
+    model = nn.Sequential(
+        nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU(), *(Block(*w) for w in widths),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10),
+    ).cuda()  # fmt: skip
+    x, y = torch.randn(10, 3, 32, 32, device="cuda"), torch.arange(10, device="cuda")
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def run(n: int) -> float:
+        began = time.perf_counter()
+        for _ in range(n):
+            optimiser.zero_grad()
+            cross_entropy(model(x), y).backward()
+            optimiser.step()
+        torch.cuda.synchronize()
+        return time.perf_counter() - began
+
+    run(20)
+    return {"steps_per_second": steps / run(steps)}
+
+
+def measure(*words: Any) -> dict[str, Any]:
+    began = time.perf_counter()
+    done = subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(map(str, words))} failed:\n{done.stderr[-3000:]}")
+    printed = json.loads(done.stdout.splitlines()[-1]) if done.stdout.strip() else {}
+    return printed | {"wall_seconds": time.perf_counter() - began}
+
+
+def main() -> None:
+    if sys.argv[1:2] and sys.argv[1] in PARTS:
+        print(json.dumps(PARTS[sys.argv[1]]()))
+        return
+    out = Path(sys.argv[1]) if sys.argv[1:] else HERE / "results"
+    runs: dict[str, list[dict[str, Any]]] = {"peak": [measure(__file__, "peak")]}
+    with tempfile.TemporaryDirectory() as folder:
+        files = {name: Path(folder) / f"{name}.npz" for name in ("mlp", "cnn")}
+        for name, file in files.items():
+            measure(HERE / "workloads.py", "dump", name, file)
+        for _ in range(REPEATS):
+            for name, file in files.items():
+                runs.setdefault(f"fedge {name}", []).append(measure(HERE / "workloads.py", "fedge", name, file))
+                theirs = measure(HERE / "peers/torch_loop.py", name, file, "cuda")
+                runs.setdefault(f"torch {name}", []).append(theirs)
+            runs.setdefault("fedge resnet18", []).append(measure(__file__, "resnet"))
+            runs.setdefault("torch resnet18", []).append(measure(__file__, "torch_resnet"))
+    write(runs, out)
+
+
+PARTS = {"resnet": resnet, "peak": peak, "torch_resnet": torch_resnet}
+
+
+def write(runs: dict[str, list[dict[str, Any]]], out: Path) -> None:
+    import jax
+    import torch
+
+    card, top = jax.devices()[0].device_kind, runs["peak"][0]
+    text = [
+        f"# One GPU, {date.today()}", "",
+        f"{card}, jax {jax.__version__}, PyTorch {torch.__version__}. Made by `python benchmarks/gpu.py`: medians of "
+        f"{REPEATS} interleaved repeats (lowest to highest). Matrix peak, 8192³: {top['bf16']:.0f} TFLOP/s in "
+        f"bfloat16, {top['tf32']:.0f} in float32 as the card multiplies it by default (TF32).", "",
+        "| | fedge, client steps/s | PyTorch loop | ratio in one repeat | compile s: cold, cached | models differ by |",
+        "|---|---|---|---|---|---|",
+    ]  # fmt: skip
+    for name in ("mlp", "cnn", "resnet18"):
+        ours, theirs = runs[f"fedge {name}"], runs[f"torch {name}"]
+        ratio = [a["steps_per_second"] / b["steps_per_second"] for a, b in zip(ours, theirs, strict=True)]
+        apart = f"{max(r['largest_difference'] for r in theirs):.0e}" if "largest_difference" in theirs[0] else ""
+        cold, *warm = (r["compile_seconds"] for r in ours)
+        text.append(
+            f"| {name} | {spread(ours)} | {spread(theirs)} | {statistics.median(ratio):.0f} ({min(ratio):.0f} to "
+            f"{max(ratio):.0f}) | {cold:.1f}, {statistics.median(warm):.1f} | {apart} |"
+        )
+    speed = statistics.median(r["steps_per_second"] for r in runs["fedge resnet18"])
+    used = speed * runs["fedge resnet18"][0]["flop"] / 1e12
+    text += ["", f"ResNet-18: {used:.0f} TFLOP/s, {used / top['tf32']:.0%} of the TF32 peak."]
+    out.mkdir(exist_ok=True)
+    (out / f"{date.today()}-gpu.md").write_text("\n".join(text) + "\n")
+    (out / f"{date.today()}-gpu.json").write_text(json.dumps({"device": card, "runs": runs}, indent=1) + "\n")
+    print("\n".join(text))
+
+
+def spread(runs: list[dict[str, Any]]) -> str:
+    values = [r["steps_per_second"] for r in runs]
+    return f"{statistics.median(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})"
+
+
+if __name__ == "__main__":
+    main()
