@@ -4,8 +4,8 @@
 
 The workloads are those of `speed.py`, and ResNet-18 (BatchNorm) with 50 clients on random 32 × 32 images, batch 10.
 Both sides of the MLP and the CNN train the same samples from the same weights, and the final models are compared (the
-GPU multiplies float32 as TF32, so to fewer digits than on a CPU); ResNet-18 is timed only. Each measurement is a process
-of its own; interleaved repeats, REPEATS=3 of them.
+GPU multiplies float32 as TF32, so to fewer digits than on a CPU); ResNet-18 is timed only. Each measurement is a
+process of its own; interleaved repeats, REPEATS=3 of them.
 """
 
 from __future__ import annotations
