@@ -3,8 +3,8 @@
     make growth                 all four; about half an hour on 2 cores
     python benchmarks/growth.py clients cells
 
-Each point is a process of its own: the second of two global rounds is timed; the peak resident memory is that of the
-whole process. Writes benchmarks/results/DATE-growth.json, .md and .png.
+Each point is a process of its own: global rounds after the first are timed, for two seconds or one round; the peak
+resident memory is that of the whole process. Writes benchmarks/results/DATE-growth.json, .md and .png.
 """
 
 from __future__ import annotations
@@ -64,6 +64,11 @@ def point(axis: str, n: int) -> dict[str, Any]:
     began = time.perf_counter()
     engine.rounds(state, 1, 1)
     seconds = time.perf_counter() - began
+    if seconds < 2:  # too short to be timed, so two seconds of them
+        rounds = int(2 / seconds) + 1
+        began = time.perf_counter()
+        engine.rounds(state, 2, rounds)
+        seconds = (time.perf_counter() - began) / rounds
     return {
         "n": n,
         "parameters": made.model.parameters,
@@ -93,17 +98,21 @@ def main() -> None:
 def write(found: dict[str, list[dict[str, Any]]]) -> None:
     from matplotlib.figure import Figure
 
+    from fedge.runner.device import prepare
     from fedge.runner.record import environment
     from fedge.view import plots
 
+    prepare()
     hardware = environment(0)
     stem = HERE / f"results/{date.today()}-growth"
+    if (old := stem.with_suffix(".json")).exists():  # axes measured earlier today stay
+        found = {a: rows for a, rows in (json.loads(old.read_text())["points"] | found).items() if a in AXES}
     versions = hardware["versions"]
     text = [f"# Growth, {date.today()}", "", f"{hardware['processor']}, {len(hardware['devices'])} cores, jax "
             f"{versions['jax']}. Made by `make growth`."]  # fmt: skip
     for axis, rows in found.items():
         text += ["", f"## {axis}: {AXES[axis][0]}", "",
-                 f"| {axis} | parameters | µs per client step | set-up s | compile s | peak GB |",
+                 f"| {axis} | model's parameters | µs per client step | set-up s | compile s | peak GB |",
                  "|---|---|---|---|---|---|"]  # fmt: skip
         text += [
             f"| {r['n']:,} | {r['parameters']:,} | {r['microseconds_per_client_step']:,.0f} | "
@@ -120,9 +129,10 @@ def write(found: dict[str, list[dict[str, Any]]]) -> None:
             axes.plot([r["n"] for r in rows], [r[name] for r in rows], marker="o", color=plots.COLOURS[row])
             axes.set_xscale("log")
             axes.set_ylabel(label if column == 0 else "")
-            axes.set_ylim(bottom=0)
-            if axis in ("parameters", "edges") or (axis == "cells" and row):
+            if axis == "parameters":
                 axes.set_yscale("log")
+            else:
+                axes.set_ylim(bottom=0)
             axes.grid(alpha=0.25)
         panels[1, column].set_xlabel(axis)
     plots.save(figure, stem)

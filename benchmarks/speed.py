@@ -182,6 +182,11 @@ def describe(runs: dict[str, list[Run]], hardware: dict[str, Any], chosen: list[
                 f"| {versions} |"
             )
         text += ["", f"fedge's best repeat: {share:.0%} of the GEMM peak (target {SHARE[load]:.0%})."]
+        begun, *again = (r["first_round_seconds"] for r in ours)
+        text[-1] += (
+            f" From process start to the first trained round: {begun:.1f} s cold, "
+            f"{statistics.median(again or [begun]):.1f} s with the compiled program in the cache."
+        )
     text += ["", "## fedge's other algorithms", "", "| | steps/s | compile s, cold | peak GB |", "|---|---|---|---|"]
     for load in ("hierfavg", "hfedavg", "hist", "sdfeel", "hiersfl"):
         mine = runs[load]

@@ -41,6 +41,7 @@ from fedge.engine.lockstep import LOCKSTEP, Cell
 from fedge.engine.mesh import AXIS, EVERYWHERE, SPREAD, mesh_of, place
 
 log = logging.getLogger(__name__)
+STEPS_PER_CALL = 20_000  # of a device; XLA's CPU runtime keeps about 3 kB for each where there are several devices
 
 
 class Layout(NamedTuple):
@@ -87,6 +88,15 @@ class Vectorised(Engine):
         self._inputs = None
 
     def rounds(self, state: State, first: int, count: int) -> tuple[State, float]:
+        """In one call of the program; in several on a CPU, which holds memory for every step until a call returns."""
+        steps = max(1, self.job.steps_per_round // self._mesh.size)
+        most = max(1, STEPS_PER_CALL // steps) if self._on_cpu else max(1, count)
+        loss = 0.0
+        for begin in range(first, first + max(count, 1), most):
+            state, loss = self._call(state, begin, min(most, first + count - begin))
+        return state, loss
+
+    def _call(self, state: State, first: int, count: int) -> tuple[State, float]:
         state = place(state, self._mesh, EVERYWHERE)
         span = place((np.int32(first), np.int32(first + count)), self._mesh, EVERYWHERE)
         if self._inputs is None:
