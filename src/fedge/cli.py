@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from jax.errors import JaxRuntimeError
@@ -58,35 +58,34 @@ def guarded(ticker: Ticker | None = None) -> Iterator[None]:
     try:
         yield
     except FedgeError as problem:
-        print(f"fedge: {problem}", file=sys.stderr)
-        raise typer.Exit(problem.exit_code) from None
+        _leave(str(problem), problem.exit_code)
     except BrokenPipeError:  # whoever was reading has gone; there is nobody to tell
         sys.stdout = None
         raise typer.Exit(1) from None
     except OSError as problem:
-        print(
-            f"fedge: cannot use {problem.filename or 'a file'}: {problem.strerror}; choose another place",
-            file=sys.stderr,
-        )
-        raise typer.Exit(RunError.exit_code) from None
+        place = problem.filename or "a file"
+        _leave(f"cannot use {place}: {problem.strerror}; choose another place", RunError.exit_code)
     except (MemoryError, JaxRuntimeError) as problem:
-        reason = (str(problem).splitlines() or ["out of memory"])[0]
-        if processes() > 1:  # the others are waiting for one that has gone, and JAX would wait for them
-            again = f"; start all of them again with --resume {ticker.out}" if ticker and ticker.out else ""
-            print(f"fedge: another process was lost or failed ({reason[:150]}){again}", file=sys.stderr, flush=True)
-            os._exit(RunError.exit_code)
-        print(f"fedge: the machine could not do it ({reason[:150]}); try a smaller batch or chunk", file=sys.stderr)
-        raise typer.Exit(RunError.exit_code) from None
+        reason = (str(problem).splitlines() or ["out of memory"])[0][:150]
+        if processes() == 1:
+            _leave(f"the machine could not do it ({reason}); try a smaller batch or chunk", RunError.exit_code)
+        again = f"; start all of them again with --resume {ticker.out}" if ticker and ticker.out else ""
+        _leave(f"this or another process was lost or failed ({reason}){again}", RunError.exit_code)
     except KeyboardInterrupt:
         folder, verb = ticker.out if ticker else None, "run"
         if folder is not None and (folder.parent / comparison.PLAN).exists():
             folder, verb = folder.parent, "compare"
-        again = f"; continue with: fedge {verb} --resume {folder}" if folder else ""
-        print(f"fedge: stopped{again}", file=sys.stderr)
-        raise typer.Exit(130) from None
+        _leave(f"stopped; continue with: fedge {verb} --resume {folder}" if folder else "stopped", 130)
     finally:
         if ticker is not None:
             ticker.close()
+
+
+def _leave(sentence: str, code: int) -> NoReturn:
+    print(f"fedge: {sentence}", file=sys.stderr, flush=True)
+    if processes() > 1:  # the others wait for this one, and JAX would wait for them
+        os._exit(code)
+    raise typer.Exit(code) from None
 
 
 def gather(pairs: list[str], file: Path | None, seed: int | None) -> dict[str, Any]:
@@ -148,7 +147,7 @@ def run_command(
     ticker = Narrator(console if format is Format.text else None)
     with guarded(ticker):
         if hosts is not None:  # the library between the processes writes to file 1 as it likes
-            sys.stdout = os.fdopen(os.dup(1), "w")
+            sys.stdout = os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, errors="replace")
             os.dup2(2, 1)
         words = [*([algorithm] if algorithm and "=" in algorithm else []), *(pairs or [])]
         if resume is not None:

@@ -77,6 +77,23 @@ def test_one_compilation_serves_other_seeds_rates_and_partitions(algorithm):
     assert all((np.asarray(borrowed[p]) == np.asarray(expected[p])).all() for p in expected)
 
 
+def test_a_chunk_that_does_not_fit_is_halved_aloud(monkeypatch, caplog):
+    """And clients still find their own samples on the devices, also when the engine goes on with another job."""
+    answers = iter([(9.0, 1.0)])
+    monkeypatch.setattr("fedge.engine.vectorised._need_and_have", lambda program, mesh: next(answers, (0.0, 1.0)))
+    made, other = small(clients=11, chunk=5), small(clients=11, chunk=5, seed=3)
+    engine = Vectorised(made.job)
+    halved, _ = engine.round(made.start, 0)
+    assert "chunk=5 needs 9.0 GB of 1.0; going on with chunk=3" in caplog.text
+    assert engine.layout["chunk"] == 3
+    engine.retarget(other.job)
+    again, _ = engine.round(other.start, 0)
+    for found, keys in ((halved, {}), (again, {"seed": 3})):
+        asked = small(clients=11, chunk=3, **keys)
+        expected, _ = Vectorised(asked.job).round(asked.start, 0)
+        assert all((np.asarray(found[p]) == np.asarray(expected[p])).all() for p in expected)
+
+
 def test_too_many_devices():
     with pytest.raises(ConfigError, match=r"devices=3 was asked for, but JAX has 2 \(cpu\)"):
         train(small(devices=3))

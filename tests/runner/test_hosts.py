@@ -68,7 +68,18 @@ def test_a_lost_process_stops_the_run_which_then_goes_on(tmp_path):
     assert (together / "weights.safetensors").read_bytes() == (alone / "weights.safetensors").read_bytes()
 
 
-@pytest.mark.parametrize("hosts", ["2/2@127.0.0.1:1", "0/2", "x", "0/2@nowhere"])
+def test_processes_that_were_told_different_things(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{free.getsockname()[1]}"
+    pair = [start(["fedavg", *KEYS, "rounds=1", f"seed={i}", "--out", str(tmp_path / "r")], f"{i}/2@{place}")
+            for i in (0, 1)]  # fmt: skip
+    complaints = [p.communicate(timeout=300)[1] for p in pair]
+    assert any("different words, data or checkpoints" in c for c in complaints), complaints
+    assert 0 not in [p.returncode for p in pair]
+
+
+@pytest.mark.parametrize("hosts", ["2/2@127.0.0.1:1", "0/2", "x", "", "0/2@nowhere"])
 def test_hosts_that_cannot_be(hosts):
     with pytest.raises(ConfigError, match=f"hosts={hosts} is not allowed"):
         device.prepare(0, hosts)

@@ -28,8 +28,13 @@ def whole_cells(ids: Sequence[int], roster: list[Clients], devices: int) -> list
     return [_joined([roster[d] for d in ids[each * j : each * (j + 1)]]) for j in range(devices)]
 
 
-def slots(ids: Sequence[int], active: list[int], roster: list[Clients], devices: int, chunk: int) -> list[Clients]:
-    """The clients of each device where slots, `active` of them in each cell, are spread over them in chunks."""
+def slots(
+    ids: Sequence[int], active: list[int], drawn: bool, roster: list[Clients], devices: int, chunk: int
+) -> list[Clients]:
+    """The clients of each device where slots, `active` of them in each cell, are spread over them in chunks.
+
+    Slots beyond the last repeat it, so whoever may be in it lies there too.
+    """
     each = -(-sum(active) // (devices * chunk)) * chunk
     ends = np.cumsum(active)
     found = []
@@ -39,7 +44,9 @@ def slots(ids: Sequence[int], active: list[int], roster: list[Clients], devices:
         for d, n, end in zip(ids, active, ends, strict=True):
             first, last = max(low, int(end) - n), min(high, int(end))
             if first < last:
-                own.append(roster[d] if n < len(roster[d]) else roster[d][first - end + n : last - end + n])
+                own.append(roster[d] if drawn else roster[d][first - end + n : last - end + n])
+        if each * (j + 1) > ends[-1]:
+            own.append(roster[ids[-1]] if drawn else roster[ids[-1]][-1:])
         found.append(_joined(own))
     return found
 

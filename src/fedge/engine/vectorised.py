@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jax.errors import JaxRuntimeError
-from jax.sharding import NamedSharding
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding
 from numpy.typing import NDArray
 
 from fedge.core import tree
@@ -41,7 +41,7 @@ from fedge.engine.lockstep import LOCKSTEP, Cell
 from fedge.engine.mesh import AXIS, EVERYWHERE, SPREAD, mesh_of, place
 
 log = logging.getLogger(__name__)
-STEPS_PER_CALL = 20_000  # of a device; XLA's CPU runtime keeps about 3 kB for each where there are several devices
+STEPS_PER_CALL = 20_000  # of a device; with several, XLA's CPU runtime keeps some kB for each until a call returns
 
 
 class Layout(NamedTuple):
@@ -58,12 +58,12 @@ class Inputs(NamedTuple):
     """Everything a compiled round reads besides the state and its number."""
 
     key: Array
-    lr: Array
-    data: Data  # along a leading axis, each device's
+    lr: Any
+    data: Any  # Data along a leading axis, each device's
     layouts: tuple[Layout, ...]  # of each batch of cells
-    roster: Array  # C: client ids, cell after cell
-    weight: Array  # C: m
-    cell_weight: Array  # all cells: m̃
+    roster: Any  # C: client ids, cell after cell
+    weight: Any  # C: m
+    cell_weight: Any  # all cells: m̃
     constants: Any  # the algorithm's
 
 
@@ -81,6 +81,7 @@ class Vectorised(Engine):
         self._mesh = mesh_of(job.devices)
         self._programs: dict[str, Any] = {}  # by the shapes of their inputs
         self._inputs: Inputs | None = None
+        self._fits = 0  # a chunk that fits into memory, where one did not
 
     def retarget(self, job: Job) -> None:
         """Go on with another job of the same shape (another seed, learning rate or partition) without compiling."""
@@ -99,22 +100,27 @@ class Vectorised(Engine):
     def _call(self, state: State, first: int, count: int) -> tuple[State, float]:
         state = place(state, self._mesh, EVERYWHERE)
         span = place((np.int32(first), np.int32(first + count)), self._mesh, EVERYWHERE)
-        if self._inputs is None:
-            self._inputs = self._prepared(state)
         while True:
-            shape = str(jax.tree.map(lambda x: (x.shape, x.dtype), self._inputs))
-            if shape not in self._programs:
-                began = time.perf_counter()
-                self._programs[shape] = self._compiled(state, span, self._inputs)
-                self.compile_seconds += time.perf_counter() - began
+            self._inputs = self._inputs or self._prepared(state)
+            shape = f"{self._fits} {jax.tree.map(lambda x: (x.shape, x.dtype), self._inputs)}"
             try:
+                if shape not in self._programs:
+                    began = time.perf_counter()
+                    everywhere = NamedSharding(self._mesh, EVERYWHERE)
+                    lowered = jax.jit(self._rounds, out_shardings=everywhere).lower(state, span, self._inputs)
+                    program = lowered.compile()
+                    self.compile_seconds += time.perf_counter() - began
+                    need, have = _need_and_have(program, self._mesh)
+                    if need > have and self._halve(f"needs {need:.1f} GB of {have:.1f}"):
+                        continue
+                    self._programs[shape] = program
                 after, loss = self._programs[shape](state, span, self._inputs)
                 return after, float(loss)
             except JaxRuntimeError as problem:
-                if not str(problem).startswith("RESOURCE_EXHAUSTED") or not self._halve("did not fit"):
+                alone = jax.process_count() == 1  # the others would not know of another chunk
+                full = str(problem).startswith("RESOURCE_EXHAUSTED")
+                if not (alone and full and self._halve("did not fit")):
                     raise
-                self._programs.clear()
-                self._inputs = self._prepared(state)
 
     def _prepared(self, state: State) -> Inputs:
         """Everything a round reads, on the devices."""
@@ -126,25 +132,26 @@ class Vectorised(Engine):
         for ids, layout in zip(groups, layouts, strict=True):
             if job.algorithm.shared is None:
                 active = [participants(sizes[d], job.participation) for d in ids]
-                seats = placement.slots(ids, active, topology.roster, devices, self._chunk_of(len(layout.cell)))
+                chunk, drawn = self._chunk_of(len(layout.cell)), job.participation < 1
+                seats = placement.slots(ids, active, drawn, topology.roster, devices, chunk)
             else:
                 seats = placement.whole_cells(ids, topology.roster, devices)
             for j, clients in enumerate(seats):
                 residents[j].append(clients)
         data = placement.spread(job.data, [np.concatenate(parts) for parts in residents], self._mesh)
-        rest = (
-            job.key,
-            np.asarray(job.lr, dtype),
-            layouts,
-            np.concatenate(topology.roster),
-            topology.weight.astype(dtype),
-            topology.cell_weight.astype(dtype),
-            jax.tree.map(
+        rest = Inputs(
+            key=job.key,
+            lr=np.asarray(job.lr, dtype),
+            data=None,
+            layouts=layouts,
+            roster=np.concatenate(topology.roster),
+            weight=topology.weight.astype(dtype),
+            cell_weight=topology.cell_weight.astype(dtype),
+            constants=jax.tree.map(
                 lambda x: x.astype(dtype) if np.issubdtype(x.dtype, np.floating) else x, job.algorithm.constants
             ),
         )
-        key, lr, layouts, roster, weight, cell_weight, constants = place(rest, self._mesh, EVERYWHERE)
-        return Inputs(key, lr, data, layouts, roster, weight, cell_weight, constants)
+        return place(rest, self._mesh, EVERYWHERE)._replace(data=data)
 
     def _groups(self, state: State) -> list[tuple[int, ...]]:
         """The batches of cells that this algorithm deals."""
@@ -160,23 +167,21 @@ class Vectorised(Engine):
         jax.eval_shape(deal, shapes, weight, algorithm.constants)
         return found
 
-    def _compiled(self, state: State, span: Any, inputs: Inputs) -> Any:
-        """The program; with a smaller chunk where it would not fit into memory."""
-        everywhere = NamedSharding(self._mesh, EVERYWHERE)
-        program = jax.jit(self._rounds, out_shardings=everywhere).lower(state, span, inputs).compile()
-        need, have = _need(program), _memory(self._mesh.devices.flat[0])
-        if need > have and self._halve(f"needs {need / 1e9:.1f} GB of {have / 1e9:.1f}"):
-            return self._compiled(state, span, inputs)
-        return program
-
     def _halve(self, why: str) -> bool:
-        """Train half as many clients side by side, and say so; False where it is one already."""
-        chunk = self._chunk_of(self.job.algorithm.topology.clients)
-        if self.job.algorithm.shared is not None or chunk == 1:
+        """Train half as many clients side by side, and say so; False where it is one (or one cell) already."""
+        sizes = [len(r) for r in self.job.algorithm.topology.roster]
+        least = 1 if self.job.algorithm.shared is None else max(sizes)
+        chunk = self._limit or -(-sum(sizes) // self._mesh.size)
+        if chunk <= least or (self._on_cpu and not self._limit):
             return False
-        self.job = replace(self.job, chunk=-(-chunk // 2))
-        log.warning("chunk=%d %s; going on with chunk=%d", chunk, why, self.job.chunk)
+        self._fits, self._inputs = -(-chunk // 2), None
+        log.warning("chunk=%d %s; going on with chunk=%d", chunk, why, self._fits)
         return True
+
+    @property
+    def _limit(self) -> int:
+        """Clients side by side on a device: as asked for, or fewer if that did not fit; 0 where nothing limits them."""
+        return min(self.job.chunk or self._fits, self._fits or self.job.chunk)
 
     def _rounds(self, state: State, span: tuple[Array, Array], inputs: Inputs) -> tuple[State, Array]:
         """One program for any number of rounds: the host is not asked in between."""
@@ -229,12 +234,12 @@ class Vectorised(Engine):
     def layout(self) -> dict[str, int]:
         return {
             "devices": self._mesh.size,
-            "chunk": self.job.chunk or (1 if self._on_cpu else self.job.algorithm.topology.clients),
+            "chunk": self._limit or (1 if self._on_cpu else self.job.algorithm.topology.clients),
         }
 
     def _chunk_of(self, slots: int) -> int:
         """One client at a time keeps a CPU core's cache warm; a GPU wants all of its slots."""
-        return min(self.job.chunk or (1 if self._on_cpu else slots), -(-slots // self._mesh.size))
+        return min(self._limit or (1 if self._on_cpu else slots), -(-slots // self._mesh.size))
 
     @property
     def _on_cpu(self) -> bool:
@@ -311,7 +316,11 @@ class Vectorised(Engine):
                 weights, mask, client, share = cell
                 return self._cell(weights, mask, client, share, first, inputs)
 
-            return lax.map(one, operands) if self._on_cpu else jax.vmap(one)(operands)
+            rows = len(operands[2])
+            together = min(rows, max(1, (self._limit or (1 if self._on_cpu else rows * widest)) // widest))
+            if together == rows > 1:
+                return jax.vmap(one)(operands)
+            return lax.map(one, operands, batch_size=together if together > 1 else None)
 
         run = jax.shard_map(
             on_device, mesh=self._mesh, in_specs=(SPREAD, EVERYWHERE, PLACES), out_specs=SPREAD, check_vma=False
@@ -346,7 +355,7 @@ class Vectorised(Engine):
         weight = inputs.weight[client]
         share = weight / jax.ops.segment_sum(weight, layout.cell, count)[layout.cell]
         missing = -len(layout.cell) % pad_to
-        filled = [jnp.concatenate([x, jnp.repeat(x[:1], missing)]) for x in (client, layout.cell)]
+        filled = [jnp.concatenate([x, jnp.repeat(x[-1:], missing)]) for x in (client, layout.cell)]
         return Slots(filled[0], filled[1], jnp.pad(share, (0, missing)))
 
 
@@ -358,21 +367,29 @@ def _own(inputs: Inputs) -> Inputs:
     return inputs._replace(data=Data(*(a[0] for a in inputs.data)))
 
 
-def _need(program: Any) -> int:
-    """Bytes a compiled program takes on a device; 0 where the backend does not say."""
-    sizes = program.memory_analysis()
-    return 0 if sizes is None else int(sizes.temp_size_in_bytes + sizes.argument_size_in_bytes)
+def _need_and_have(program: Any, mesh: Mesh) -> tuple[float, float]:
+    """Gigabytes that a compiled program takes and may take: on a GPU of each card, on a CPU of the whole host."""
+    sizes, device = program.memory_analysis(), mesh.local_devices[0]
+    need = 0 if sizes is None else (sizes.temp_size_in_bytes + sizes.argument_size_in_bytes) / 1e9
+    if device.platform == "cpu":
+        need, have = need * len(mesh.local_devices), _free()
+    else:
+        have = (device.memory_stats() or {}).get("bytes_limit", np.inf) / 1e9
+    if jax.process_count() > 1:  # all must come to the same conclusion
+        both = multihost_utils.process_allgather(np.array([need, have], np.float32))
+        need, have = both[:, 0].max(), both[:, 1].min()
+    return float(need), float(have)
 
 
-def _memory(device: Any) -> int:
-    """Bytes a program may take on a device."""
-    if device.platform != "cpu":
-        return int((device.memory_stats() or {}).get("bytes_limit", 2**62))
+def _free() -> float:
+    """Gigabytes of the host that are free, within the limit of a container."""
+    free = np.inf
     try:
         lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-        return int(lines["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError):
-        return 2**62
+        free = int(lines["MemAvailable"].split()[0]) * 1024 / 1e9
+        return min(free, int(Path("/sys/fs/cgroup/memory.max").read_text()) / 1e9)
+    except (OSError, KeyError, ValueError):  # no such file, or "max"
+        return free
 
 
 def _layout(ids: tuple[int, ...], sizes: list[int], participation: float) -> Layout:

@@ -37,14 +37,14 @@ def prepare(devices: int = 0, hosts: str | None = None) -> None:
     `hosts` makes this process one of several that run one experiment together; `devices` are then those of all. Where
     JAX has already started, its devices stay as they are. A user's own JAX settings win.
     """
-    given = _given(hosts) if hosts else {}
+    given = _given(hosts) if hosts is not None else {}
     count = given.get("num_processes", 1)
-    if devices % count or (devices and hosts == "auto"):
-        raise ConfigError(f"devices={devices} cannot be shared out evenly among the processes; leave it out")
+    if devices % count:
+        raise ConfigError(f"devices={devices} cannot be shared out evenly among {count} processes; leave it out")
     if not jax.distributed.is_initialized():
         if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
             with contextlib.suppress(RuntimeError):  # JAX has started: the engine says so if it has too few
-                jax.config.update("jax_num_cpu_devices", devices // count or cores())
+                jax.config.update("jax_num_cpu_devices", (hosts != "auto" and devices // count) or cores())
         if hosts is not None:
             _join(hosts, given)
     if jax.config.values["jax_compilation_cache_dir"] is None and "JAX_COMPILATION_CACHE_DIR" not in os.environ:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import logging
 import math
 import shutil
@@ -17,6 +18,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 
 from fedge.core import tree
 from fedge.core.contract import Gossip, State
@@ -99,6 +101,8 @@ def run(
     else:
         given = config.model_dump() if isinstance(config, Config) else dict(config or {})
         config = resolved(given | keys, dataset, model, optimiser)
+    if hosts is not None and config.engine == "reference":
+        raise ConfigError("engine=reference runs in one process; leave hosts out")
     for key, passed in (("data", dataset), ("model", model), ("optimizer", optimiser)):
         if getattr(config, key) == CUSTOM and passed is None:
             raise ConfigError(f"{key}=custom means an object passed in from Python; pass it (again) or name one of: "
@@ -167,6 +171,7 @@ def _train(
 ) -> Result:  # fmt: skip
     config = made.config
     state, first, history = _restore(made, folder)
+    _agreed(made, first)
     if (folder / "result.json").exists() and first == len(plan):
         log.info("the run in %s was already complete", folder)
         return _finished(made, record.read_json(folder / "result.json"), state, folder)
@@ -210,6 +215,16 @@ def _train(
     record.write_json(folder / "result.json", result.to_json())
     listener.finished(result)
     return result
+
+
+def _agreed(made: Experiment, first: int) -> None:
+    """Several processes must run the same experiment from the same round on."""
+    if device.processes() == 1:
+        return
+    what = json.dumps([made.config.model_dump(), digest(made), first], sort_keys=True)
+    words = np.frombuffer(hashlib.sha256(what.encode()).digest(), np.int32)
+    if (multihost_utils.process_allgather(words) != words).any():
+        raise RunError("the processes were given different words, data or checkpoints; give all of them the same")
 
 
 def _next(done: int, every: int) -> float:

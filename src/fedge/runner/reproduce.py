@@ -22,7 +22,7 @@ from fedge.errors import ConfigError, unknown
 from fedge.runner import record
 from fedge.runner.config import Config, foreign, read_toml
 from fedge.runner.curve import Curve, curve_rows, keep, summarise, target_rows
-from fedge.runner.loop import run
+from fedge.runner.loop import ready, run
 from fedge.runner.price import price
 from fedge.runner.record import Row
 from fedge.runner.setup import experiment
@@ -103,7 +103,7 @@ class Studio:
     def _curve(self, figure: dict[str, Any], series: dict[str, Any], variant: str, how: dict[str, Any]) -> Curve:
         recipe, which = self._recipe, figure["set"]
         label, keys = series_keys(recipe, figure, series, how)
-        rounds = keys.get("rounds") or len(price(experiment(Config.of(keys), self._set(which)[0])))  # in the budget
+        rounds = keys.get("rounds") or self._affordable(Config.of(keys), which)
         tried: dict[float, float] = {}
         if how.get("tune"):
             tried = self._tuned(which, keys | {"eval_every": rounds, "train_eval": True}, figure["tune"], label)
@@ -119,6 +119,11 @@ class Studio:
             f"± {last['accuracy_std']:.4f}"
         )
         return curve
+
+    def _affordable(self, config: Config, which: str) -> int:
+        """The rounds within the budget."""
+        with ready(config):
+            return len(price(experiment(config, self._set(which)[0])))
 
     def _tuned(self, which: str, keys: dict[str, Any], rates: list[float], label: str) -> dict[float, float]:
         """The training loss at the end of each rate, its mean over seeds that no reported run uses."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fedge.core.contract import Gossip
 from fedge.engine import ENGINES, Engine
 from fedge.engine.evaluate import Evaluator
 from fedge.runner.config import CUSTOM
@@ -26,10 +27,12 @@ class Workshop:
         self._evaluators: dict[str, Evaluator] = {}
 
     def engine(self, made: Experiment) -> Engine:
-        sizes = [len(own) for own in made.job.algorithm.topology.roster]
-        key = made.config.model_dump_json(exclude=PER_RUN) + str((sizes, len(made.job.data.order)))
         if _custom(made):
             return ENGINES[made.config.engine](made.job)
+        sizes = [len(own) for own in made.job.algorithm.topology.roster]
+        exchange = made.job.algorithm.exchange
+        negative = isinstance(exchange, Gossip) and bool(exchange.mixing.min() < 0)  # SD-FEEL then averages variances
+        key = made.config.model_dump_json(exclude=PER_RUN) + str((sizes, len(made.job.data.order), negative))
         if key in self._engines:
             self._engines[key].retarget(made.job)
             self._engines[key].compile_seconds = 0.0
