@@ -80,7 +80,7 @@ def test_one_compilation_serves_other_seeds_rates_and_partitions(algorithm):
 def test_a_chunk_that_does_not_fit_is_halved_aloud(monkeypatch, caplog):
     """And clients still find their own samples on the devices, also when the engine goes on with another job."""
     answers = iter([(9.0, 1.0)])
-    monkeypatch.setattr("fedge.engine.vectorised._need_and_have", lambda program, mesh: next(answers, (0.0, 1.0)))
+    monkeypatch.setattr("fedge.engine.vectorised.need_and_have", lambda program, mesh: next(answers, (0.0, 1.0)))
     made, other = small(clients=11, chunk=5), small(clients=11, chunk=5, seed=3)
     engine = Vectorised(made.job)
     halved, _ = engine.round(made.start, 0)

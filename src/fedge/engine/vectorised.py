@@ -17,7 +17,6 @@ import logging
 import time
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -25,8 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jax.errors import JaxRuntimeError
-from jax.experimental import multihost_utils
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import NamedSharding
 from numpy.typing import NDArray
 
 from fedge.core import tree
@@ -38,6 +36,7 @@ from fedge.core.tree import Weights
 from fedge.engine import placement
 from fedge.engine.base import Engine, Job
 from fedge.engine.lockstep import LOCKSTEP, Cell
+from fedge.engine.memory import need_and_have
 from fedge.engine.mesh import AXIS, EVERYWHERE, SPREAD, mesh_of, place
 
 log = logging.getLogger(__name__)
@@ -110,7 +109,7 @@ class Vectorised(Engine):
                     lowered = jax.jit(self._rounds, out_shardings=everywhere).lower(state, span, self._inputs)
                     program = lowered.compile()
                     self.compile_seconds += time.perf_counter() - began
-                    need, have = _need_and_have(program, self._mesh)
+                    need, have = need_and_have(program, self._mesh)
                     if need > have and self._halve(f"needs {need:.1f} GB of {have:.1f}"):
                         continue
                     self._programs[shape] = program
@@ -365,31 +364,6 @@ PLACES = Inputs(EVERYWHERE, EVERYWHERE, SPREAD, *[EVERYWHERE] * 5)  # type: igno
 def _own(inputs: Inputs) -> Inputs:
     """What a device sees of the inputs: its own samples."""
     return inputs._replace(data=Data(*(a[0] for a in inputs.data)))
-
-
-def _need_and_have(program: Any, mesh: Mesh) -> tuple[float, float]:
-    """Gigabytes that a compiled program takes and may take: on a GPU of each card, on a CPU of the whole host."""
-    sizes, device = program.memory_analysis(), mesh.local_devices[0]
-    need = 0 if sizes is None else (sizes.temp_size_in_bytes + sizes.argument_size_in_bytes) / 1e9
-    if device.platform == "cpu":
-        need, have = need * len(mesh.local_devices), _free()
-    else:
-        have = (device.memory_stats() or {}).get("bytes_limit", np.inf) / 1e9
-    if jax.process_count() > 1:  # all must come to the same conclusion
-        both = multihost_utils.process_allgather(np.array([need, have], np.float32))
-        need, have = both[:, 0].max(), both[:, 1].min()
-    return float(need), float(have)
-
-
-def _free() -> float:
-    """Gigabytes of the host that are free, within the limit of a container."""
-    free = np.inf
-    try:
-        lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-        free = int(lines["MemAvailable"].split()[0]) * 1024 / 1e9
-        return min(free, int(Path("/sys/fs/cgroup/memory.max").read_text()) / 1e9)
-    except (OSError, KeyError, ValueError):  # no such file, or "max"
-        return free
 
 
 def _layout(ids: tuple[int, ...], sizes: list[int], participation: float) -> Layout:
