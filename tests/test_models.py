@@ -81,6 +81,16 @@ def test_client_conv_is_the_convolution(size, stride, pad, channels, features):
     np.testing.assert_allclose(client_conv(x, kernel, **shape), expected, atol=2e-5)
 
 
+@pytest.mark.parametrize("name", IMAGES)
+def test_the_form_for_one_kernel_is_the_same_model(name, monkeypatch):
+    """Off the CPU a model is tested through `lax.conv`."""
+    model, x = make(name, IMAGES[name], 10), jax.random.normal(KEY, (2, *IMAGES[name]))
+    weights = model.initialise(KEY)
+    here = model(weights, x, train=False, key=KEY)[0]
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    np.testing.assert_allclose(model(weights, x, train=False, key=KEY)[0], here, atol=2e-5)
+
+
 @pytest.mark.parametrize("extra", [{"rhs_dilation": (2, 2)}, {"feature_group_count": 2}])
 def test_client_conv_leaves_the_rest_to_lax(extra):
     x = jax.random.normal(KEY, (2, 9, 9, 4))

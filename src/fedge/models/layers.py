@@ -23,6 +23,7 @@ from flax import nnx
 from jax import Array, lax
 
 _ONE_KERNEL: ContextVar[bool] = ContextVar("one kernel", default=False)
+LAYOUT = ("NHWC", "HWIO", "NHWC")
 
 
 @contextmanager
@@ -42,7 +43,7 @@ def client_conv(
     padding: str | Sequence[tuple[int, int]],
     lhs_dilation: Sequence[int] | None = None,
     rhs_dilation: Sequence[int] | None = None,
-    dimension_numbers: Any = None,
+    dimension_numbers: Any = LAYOUT,
     feature_group_count: int = 1,
     precision: Any = None,
     **rest: Any,
