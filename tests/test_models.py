@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from jax import lax
 
 from fedge.errors import ConfigError
-from fedge.models import from_nnx, make
+from fedge.models import from_nnx, kernels, make
 from fedge.models.layers import client_conv, conv_max_pool, max_pool
 
 IMAGES = {"mlp": (28, 28, 1), "cnn": (28, 28, 1), "resnet18": (32, 32, 3)}
@@ -99,6 +101,77 @@ def test_client_conv_leaves_the_rest_to_lax(extra):
     given_to = ((1, 1), "SAME")
     expected = lax.conv_general_dilated(x, kernel, *given_to, dimension_numbers=layout, **extra)
     np.testing.assert_array_equal(client_conv(x, kernel, *given_to, dimension_numbers=layout, **extra), expected)
+
+
+@given(
+    st.sampled_from([(3, 1, 1), (3, 2, 1), (2, 1, 0), (5, 1, 2)]), st.sampled_from([16, 48]), st.sampled_from([16, 32]),
+    st.integers(8, 11),
+)  # fmt: skip
+@settings(deadline=None, max_examples=6)
+def test_kernels_are_the_convolution(form, channels, features, rows):
+    """Value and gradients of two clients' convolutions; bfloat16 in, so equal sums are rounded to one part in 256."""
+    taps, stride, pad = form
+    keys = jax.random.split(KEY, 3)
+    x = jax.random.normal(keys[0], (2, 3, rows, 9, channels), jnp.bfloat16)
+    kernel = jax.random.normal(keys[1], (2, taps, taps, channels, features), jnp.bfloat16)
+
+    def ours(x, kernel):
+        return kernels.convolve(x, kernel, stride, pad, True)
+
+    def plain(x, kernel):
+        return client_conv(x, kernel, (stride, stride), ((pad, pad),) * 2)
+
+    y, back = jax.vjp(jax.vmap(plain), *(a.astype(jnp.float32) for a in (x, kernel)))
+    z, ours_back = jax.vjp(jax.vmap(ours), x, kernel)
+    gradient = jax.random.normal(keys[2], y.shape).astype(jnp.bfloat16)
+    for expected, found in zip((y, *back(gradient.astype(jnp.float32))), (z, *ours_back(gradient)), strict=True):
+        size = float(jnp.abs(expected).max())
+        np.testing.assert_allclose(found.astype(jnp.float32), expected, atol=size / 128)
+
+
+def test_kernels_serve_large_square_bfloat16_convolutions_only():
+    def serves(rows=8, channels=64, features=64, taps=3, stride=(1, 1), padding=((1, 1), (1, 1)), dtype=jnp.bfloat16):
+        x, kernel = jnp.zeros((1, rows, rows, channels), dtype), jnp.zeros((taps, taps, channels, features), dtype)
+        return kernels.serves(x, kernel, stride, padding)
+
+    assert serves()
+    assert serves(rows=16, stride=(2, 2))
+    assert not any(
+        serves(**other) for other in (
+            {"rows": 4}, {"channels": 3}, {"features": 10}, {"taps": 1, "padding": ((0, 0),) * 2}, {"stride": (1, 2)},
+            {"padding": ((1, 2), (1, 2))}, {"dtype": jnp.float32},
+        )
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("bn", ["avg_all", "local", "groupnorm"])
+def test_bfloat16_inside_float32_outside(bn):
+    """Gradients are off by what rounding does to so deep a network: as with weights known to one part in 2⁸ only."""
+    model = make("resnet18", (16, 16, 3), 10, bn=bn)
+    weights, x = model.initialise(KEY), jax.random.normal(KEY, (8, 16, 16, 3))
+
+    def step(model, weights):
+        def loss(params):
+            logits, statistics = model(weights | params, x, train=True, key=KEY)
+            return (logits[:, 0] ** 2).sum(), (logits, statistics)
+
+        gradient, outputs = jax.jit(jax.grad(loss, has_aux=True))({p: weights[p] for p in model.trainable})
+        return gradient["layer1/0/conv1/kernel"], *outputs
+
+    def rounded(number, w):
+        return w * (1 + 2.0**-8 * jax.random.normal(jax.random.fold_in(KEY, number), w.shape))
+
+    def angle(a, b):
+        return 1 - float((a * b).sum() / jnp.linalg.norm(a) / jnp.linalg.norm(b))
+
+    exact, logits, statistics = step(model, weights)
+    found = step(replace(model, compute=jnp.bfloat16), weights)
+    assert {a.dtype for a in jax.tree.leaves(found)} == {jnp.dtype(jnp.float32)}
+    noise = angle(exact, step(model, {p: rounded(i, w) for i, (p, w) in enumerate(weights.items())})[0])
+    assert 0 < angle(exact, found[0]) < noise
+    np.testing.assert_allclose(found[1], logits, atol=0.05 * float(jnp.abs(logits).max()))
+    for path, mean in statistics.items():
+        np.testing.assert_allclose(found[2][path], mean, atol=0.02 * float(jnp.abs(mean).max()))
 
 
 def test_max_pool():

@@ -54,6 +54,7 @@ class Model:
     build: Callable[[nnx.Rngs], nnx.Module]
     constants: Weights  # variables that are neither trained nor statistics, as the module was built with them
     statistics: Statistics = "avg_all"
+    compute: Any = None  # the dtype of the arithmetic inside, where it is not the weights' own
 
     @cached_property
     def initialise(self) -> Callable[[Array], Weights]:
@@ -101,14 +102,20 @@ class Model:
     ) -> tuple[Array, Weights]:
         """Outputs of the given stages (all of them, unless said otherwise) and the statistics that travel.
 
-        `weights` needs to hold only the paths of those stages.
+        Both have the dtype of the weights, whatever `compute` is. `weights` needs to hold only the paths of those
+        stages.
         """
         from_batch = train or self.statistics == "batch_stats"
+        dtype = jnp.result_type(*weights.values()) if weights else x.dtype
+        if self.compute is not None:
+            x = x.astype(self.compute) if jnp.issubdtype(x.dtype, jnp.floating) else x
+            weights = {p: w.astype(self.compute) if p in self.trainable else w for p, w in weights.items()}
         module = self._module(weights, key)
         module.set_attributes(deterministic=not train, use_running_average=not from_batch, raise_if_not_found=False)
         with nullcontext() if train else one_kernel():
             for stage in self.stages if stages is None else stages:
                 x = module(x) if stage == WHOLE else module.stage(stage, x)
+        x = x if self.compute is None else x.astype(dtype)
         if not train or self.statistics != "avg_all":
             return x, {}
         return x, {p: v[...] for p, v in flatten(nnx.state(module, nnx.BatchStat)).items() if p in weights}
@@ -132,7 +139,7 @@ class Model:
 
     def _module(self, weights: Weights, key: Array) -> Any:
         """The module with these weights; what they lack (random streams, unsent statistics) is filled in."""
-        dtype = next(iter(weights.values())).dtype if weights else jnp.float32
+        dtype = jnp.result_type(jnp.float32, *weights.values())
         leaves: dict[Any, Any] = {}
         for number, (path, variable) in enumerate(self.template.items()):
             value = weights.get(path)

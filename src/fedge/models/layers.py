@@ -22,6 +22,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import Array, lax
 
+from fedge.models import kernels
+
 _ONE_KERNEL: ContextVar[bool] = ContextVar("one kernel", default=False)
 LAYOUT = ("NHWC", "HWIO", "NHWC")
 
@@ -50,7 +52,8 @@ def client_conv(
 ) -> Array:
     """`lax.conv_general_dilated` for NHWC images and HWIO kernels as slices and a matrix product.
 
-    What it has no form for (dilation, groups, other ranks) goes to `lax`.
+    On a GPU, in bfloat16, larger images have kernels of their own. What there is no form for (dilation, groups, other
+    ranks) goes to `lax`.
     """
     dilated = any(d != 1 for d in (*(lhs_dilation or ()), *(rhs_dilation or ())))
     if _ONE_KERNEL.get() or lhs.ndim != 4 or dilated or feature_group_count != 1:
@@ -61,6 +64,8 @@ def client_conv(
     height, width, channels, features = rhs.shape
     if isinstance(padding, str):
         padding = lax.padtype_to_pads(lhs.shape[1:3], (height, width), window_strides, padding)
+    if jax.default_backend() == "gpu" and kernels.serves(lhs, rhs, (window_strides[0], window_strides[1]), padding):
+        return kernels.convolve(lhs, rhs, window_strides[0], padding[0][0])
     if any(p != (0, 0) for p in padding):
         lhs = jnp.pad(lhs, ((0, 0), *(tuple(p) for p in padding), (0, 0)))
     (down, across), (rows, columns) = window_strides, lhs.shape[1:3]

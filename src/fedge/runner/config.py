@@ -87,7 +87,10 @@ class Config(BaseModel):
 
     seed: int = Field(0, ge=0, lt=2**32, description="every draw comes from it")
     engine: Literal["vectorised", "reference"] = Field("vectorised", description="the fast one or the naive one")
-    dtype: Literal["float32", "float64"] = Field("float32", description="of weights and arithmetic")
+    dtype: Literal["float32", "float64"] = Field("float32", description="of weights, updates and averages")
+    compute: Literal["dtype", "bfloat16"] = Field(
+        "dtype", description="of a client's passes through the model: as dtype, or less exact and on a GPU faster"
+    )
     devices: int = Field(0, ge=0, le=100_000, description="over all processes; 0: all there are")
     chunk: int = Field(0, ge=0, description="clients side by side on a device; 0: chosen for the device")
     cycles_per_bit: float | None = Field(

@@ -101,8 +101,9 @@ def experiment(
         start=partition.start,
         size=partition.size,
     )
+    trained = replace(model, compute=jnp.bfloat16) if config.compute == "bfloat16" else model
     task = Task(
-        forward=model,
+        forward=trained,
         trainable=model.trainable,
         sampler=SAMPLERS[config.sampler],
         batch=config.batch,
@@ -114,7 +115,7 @@ def experiment(
     algorithm = ALGORITHMS[config.algorithm].factory(config, topology, model)
     if config.messages and (on_client := algorithm.client_stages) is not None:
         at_edge = tuple(stage for stage in model.stages if stage not in on_client)
-        task = replace(task, split=Split(model, on_client, at_edge, model.stage_of))
+        task = replace(task, split=Split(trained, on_client, at_edge, model.stage_of))
     job = Job(algorithm, task, data, root(config.seed), config.lr, config.participation, config.chunk, config.devices)
     weights = jax.eval_shape(lambda: tree.cast(model.initialise(job.key), task.dtype))
     ledger = Ledger(
