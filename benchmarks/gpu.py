@@ -2,8 +2,8 @@
 
     python benchmarks/gpu.py [FOLDER]       needs JAX and PyTorch for the GPU; writes FOLDER/DATE-gpu.json and .md
 
-The workloads are those of `speed.py`, and ResNet-18 (BatchNorm) with 50 clients on random 32 × 32 images, batch 10.
-Both sides of the MLP and the CNN train the same samples from the same weights, and the final models are compared (the
+The workloads are those of `speed.py`, and ResNet-18 (BatchNorm) with 50 clients on random 32 × 32 images, batch 10, in
+float32 (multiplied as TF32 on both sides) and in bfloat16 (`compute=bfloat16`; PyTorch: autocast). Both sides of the MLP and the CNN train the same samples from the same weights, and the final models are compared (the
 GPU multiplies float32 as TF32, so to fewer digits than on a CPU); ResNet-18 is timed only. Each measurement is a
 process of its own; interleaved repeats, REPEATS=3 of them.
 """
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ HERE = Path(__file__).parent
 REPEATS = int(os.environ.get("REPEATS", "3"))
 
 
-def resnet(rounds: int = 6) -> dict[str, Any]:
+def resnet(compute: str = "dtype", rounds: int = 6) -> dict[str, Any]:
     """fedge's ResNet-18: steady client steps per second, and the share of the card's matrix peak."""
     import jax
     import numpy as np
@@ -39,7 +40,7 @@ def resnet(rounds: int = 6) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     images = lambda n: (rng.integers(0, 256, (n, 32, 32, 3), np.uint8), rng.integers(0, 10, n))  # noqa: E731
     config = {"algorithm": "fedavg", "edge_rounds": 1, "clients": 50, "cells": 10, "model": "resnet18", "batch": 10,
-              "local_steps": 5, "rounds": rounds, "data": "custom", "partition": "iid"}  # fmt: skip
+              "local_steps": 5, "rounds": rounds, "data": "custom", "partition": "iid", "compute": compute}  # fmt: skip
     made = experiment(Config.of(config), Dataset.of(*images(5000), *images(100), classes=10))
     sample = jax.ShapeDtypeStruct((1, 32, 32, 3), np.float32)
     weights = jax.eval_shape(lambda: made.model.initialise(made.job.key))
@@ -68,7 +69,7 @@ def peak() -> dict[str, float]:
     return found
 
 
-def torch_resnet(steps: int = 100) -> dict[str, float]:
+def torch_resnet(half: bool = False, steps: int = 100) -> dict[str, float]:
     """A plain loop: one client's steps after the other."""
     import torch
     from torch import nn
@@ -101,7 +102,9 @@ def torch_resnet(steps: int = 100) -> dict[str, float]:
         began = time.perf_counter()
         for _ in range(n):
             optimiser.zero_grad()
-            cross_entropy(model(x), y).backward()
+            with torch.autocast("cuda", torch.bfloat16, enabled=half):
+                loss = cross_entropy(model(x), y)
+            loss.backward()
             optimiser.step()
         torch.cuda.synchronize()
         return time.perf_counter() - began
@@ -134,12 +137,19 @@ def main() -> None:
                 runs.setdefault(f"fedge {name}", []).append(measure(HERE / "workloads.py", "fedge", name, file))
                 theirs = measure(HERE / "peers/torch_loop.py", name, file, "cuda")
                 runs.setdefault(f"torch {name}", []).append(theirs)
-            runs.setdefault("fedge resnet18", []).append(measure(__file__, "resnet"))
-            runs.setdefault("torch resnet18", []).append(measure(__file__, "torch_resnet"))
+            for name in ("resnet18", "resnet18 bf16"):
+                for side in ("fedge", "torch"):
+                    runs.setdefault(f"{side} {name}", []).append(measure(__file__, f"{side} {name}"))
     write(runs, out)
 
 
-PARTS = {"resnet": resnet, "peak": peak, "torch_resnet": torch_resnet}
+PARTS: dict[str, Callable[[], Any]] = {
+    "peak": peak,
+    "fedge resnet18": resnet,
+    "torch resnet18": torch_resnet,
+    "fedge resnet18 bf16": lambda: resnet("bfloat16"),
+    "torch resnet18 bf16": lambda: torch_resnet(half=True),
+}
 
 
 def write(runs: dict[str, list[dict[str, Any]]], out: Path) -> None:
@@ -155,7 +165,7 @@ def write(runs: dict[str, list[dict[str, Any]]], out: Path) -> None:
         "| | fedge, client steps/s | PyTorch loop | ratio in one repeat | compile s: cold, cached | models differ by |",
         "|---|---|---|---|---|---|",
     ]  # fmt: skip
-    for name in ("mlp", "cnn", "resnet18"):
+    for name in ("mlp", "cnn", "resnet18", "resnet18 bf16"):
         ours, theirs = runs[f"fedge {name}"], runs[f"torch {name}"]
         ratio = [a["steps_per_second"] / b["steps_per_second"] for a, b in zip(ours, theirs, strict=True)]
         apart = f"{max(r['largest_difference'] for r in theirs):.0e}" if "largest_difference" in theirs[0] else ""
@@ -164,9 +174,10 @@ def write(runs: dict[str, list[dict[str, Any]]], out: Path) -> None:
             f"| {name} | {spread(ours)} | {spread(theirs)} | {statistics.median(ratio):.0f} ({min(ratio):.0f} to "
             f"{max(ratio):.0f}) | {cold:.1f}, {statistics.median(warm):.1f} | {apart} |"
         )
-    speed = statistics.median(r["steps_per_second"] for r in runs["fedge resnet18"])
-    used = speed * runs["fedge resnet18"][0]["flop"] / 1e12
-    text += ["", f"ResNet-18: {used:.0f} TFLOP/s, {used / top['tf32']:.0%} of the TF32 peak."]
+    for name, kind in (("resnet18", "tf32"), ("resnet18 bf16", "bf16")):
+        speed = statistics.median(r["steps_per_second"] for r in runs[f"fedge {name}"])
+        used = speed * runs[f"fedge {name}"][0]["flop"] / 1e12
+        text += ["", f"{name}: {used:.0f} TFLOP/s, {used / top[kind]:.0%} of the {kind} peak."]
     out.mkdir(exist_ok=True)
     (out / f"{date.today()}-gpu.md").write_text("\n".join(text) + "\n")
     (out / f"{date.today()}-gpu.json").write_text(json.dumps({"device": card, "runs": runs}, indent=1) + "\n")

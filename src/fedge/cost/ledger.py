@@ -29,6 +29,8 @@ from fedge.core.contract import Algorithm, Cells, Cloud, Direct, Gossip, Round, 
 from fedge.core.keys import Purpose, fold
 from fedge.core.sampling import drawn_participants
 
+AHEAD = 64  # rounds that are counted together
+
 Links = dict[str, NDArray[np.int64]]
 """tier → bytes on each of its links: one per client, per edge, or per direction of a link between edges."""
 
@@ -61,10 +63,11 @@ class Ledger:
 
     @cached_property
     def _entries(self) -> Callable[[Array, Array], tuple[Array, Array]]:
-        """(round, key) → numbers in each cell's model, and in a client's part of it; of a masked path, the owned."""
+        """(rounds, key) → numbers in each cell's model, and in a client's part of it; of a masked path, the owned."""
         shapes, cells_in_all = jax.eval_shape(lambda s: s, self.state), self.algorithm.topology.cells
 
         def count(index: Array, key: Array) -> tuple[Array, Array]:
+            key = fold(key, Purpose.ALGORITHM, index)
             total = own = jnp.zeros(cells_in_all, jnp.int32)
             for cells in self._deal(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes), index, key):
                 for path, w in cells.weights.items():
@@ -76,7 +79,7 @@ class Ledger:
                         own = own.at[np.array(cells.ids)].add(owned)
             return total, own
 
-        return jax.jit(count)
+        return jax.jit(jax.vmap(count, (0, None)))
 
     def _deal(self, state: State, index: Array, key: Array) -> tuple[Cells, ...]:
         constants = jax.tree.map(jnp.asarray, self.algorithm.constants)
@@ -98,12 +101,14 @@ class Ledger:
 
     def cell_bytes(self, index: int, *, client: bool = False) -> NDArray[np.int64]:
         """The size of each cell's model in global round `index`, or of the part that its clients hold and send."""
-        index = index if any(dealt.masked for dealt in self.dealt) else 0  # what a mask leaves may change
+        changes = any(dealt.masked for dealt in self.dealt)  # what a mask leaves may change
+        index = index if changes else 0
         if (index, client) not in self._known:
             width = jax.tree.leaves(self.state)[0].dtype.itemsize
-            counts = self._entries(jnp.int32(index), fold(self.key, Purpose.ALGORITHM, index))
-            for whose, count in zip((False, True), counts, strict=True):
-                self._known[index, whose] = width * np.asarray(count).astype(np.int64)
+            rounds = np.arange(index, index + (AHEAD if changes else 1), dtype=np.int32)
+            for whose, counts in zip((False, True), self._entries(jnp.asarray(rounds), self.key), strict=True):
+                sizes = width * np.asarray(counts).astype(np.int64)
+                self._known.update({(int(r), whose): size for r, size in zip(rounds, sizes, strict=True)})
         return self._known[index, client]
 
     def participants(self, number: int) -> list[NDArray[np.int32]]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from fedge.engine.base import Engine, Job
 from fedge.engine.reference import Reference
+from fedge.engine.together import Together
 from fedge.engine.vectorised import Vectorised
 
 ENGINES: dict[str, type[Engine]] = {"reference": Reference, "vectorised": Vectorised}
 
-__all__ = ["ENGINES", "Engine", "Job", "Reference", "Vectorised"]
+__all__ = ["ENGINES", "Engine", "Job", "Reference", "Together", "Vectorised"]

@@ -16,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding
 from numpy.typing import NDArray
 
 from fedge.core.client import Data
-from fedge.engine.mesh import SPREAD
+from fedge.engine.mesh import SPREAD, place
 
 Clients = NDArray[np.int32]
 SMALL = 2**28  # bytes: less is given room for all samples on every device, so that any partition fits one program
@@ -57,6 +57,8 @@ def _joined(parts: list[Clients]) -> Clients:
 
 def spread(data: Data, residents: list[Clients], mesh: Mesh) -> Data:
     """`data` with a leading axis of devices; each holds its residents' samples, and valid indices for anyone else."""
+    if len(residents) == 1:
+        return place(whole(data), mesh, SPREAD)
     start, size, order = (np.asarray(a) for a in (data.start, data.size, data.order))
     held = [int(size[clients].sum()) for clients in residents]
     everything = len(residents) * (data.x.nbytes + order.nbytes)
@@ -94,6 +96,11 @@ def spread(data: Data, residents: list[Clients], mesh: Mesh) -> Data:
         start=build(lambda d: d.start, len(start), start),
         size=build(lambda d: d.size, len(size), size),
     )
+
+
+def whole(data: Data) -> Data:
+    """`data` for the only device."""
+    return Data(*(np.asarray(a, jax.dtypes.canonicalize_dtype(a.dtype))[None] for a in data))
 
 
 def _padded(rows: Any, kept: NDArray[Any], length: int) -> Any:

@@ -106,7 +106,7 @@ class Vectorised(Engine):
                 if shape not in self._programs:
                     began = time.perf_counter()
                     everywhere = NamedSharding(self._mesh, EVERYWHERE)
-                    lowered = jax.jit(self._rounds, out_shardings=everywhere).lower(state, span, self._inputs)
+                    lowered = jax.jit(self.program, out_shardings=everywhere).lower(state, span, self._inputs)
                     program = lowered.compile()
                     self.compile_seconds += time.perf_counter() - began
                     need, have = need_and_have(program, self._mesh)
@@ -123,12 +123,12 @@ class Vectorised(Engine):
 
     def _prepared(self, state: State) -> Inputs:
         """Everything a round reads, on the devices."""
-        job, topology, dtype, devices = self.job, self.job.algorithm.topology, self.job.task.dtype, self._mesh.size
-        groups = self._groups(state)
+        job, topology, devices = self.job, self.job.algorithm.topology, self._mesh.size
+        groups = self.groups(state)
         sizes = [len(r) for r in topology.roster]
-        layouts = tuple(_layout(ids, sizes, job.participation) for ids in groups)
+        rest = self.arranged(groups)
         residents: list[list[NDArray[np.int32]]] = [[] for _ in range(devices)]
-        for ids, layout in zip(groups, layouts, strict=True):
+        for ids, layout in zip(groups, rest.layouts, strict=True):
             if job.algorithm.shared is None:
                 active = [participants(sizes[d], job.participation) for d in ids]
                 chunk, drawn = self._chunk_of(len(layout.cell)), job.participation < 1
@@ -138,11 +138,17 @@ class Vectorised(Engine):
             for j, clients in enumerate(seats):
                 residents[j].append(clients)
         data = placement.spread(job.data, [np.concatenate(parts) for parts in residents], self._mesh)
-        rest = Inputs(
+        return place(rest, self._mesh, EVERYWHERE)._replace(data=data)
+
+    def arranged(self, groups: list[tuple[int, ...]]) -> Inputs:
+        """What a round reads besides data, on the host."""
+        job, topology, dtype = self.job, self.job.algorithm.topology, self.job.task.dtype
+        sizes = [len(r) for r in topology.roster]
+        return Inputs(
             key=job.key,
             lr=np.asarray(job.lr, dtype),
             data=None,
-            layouts=layouts,
+            layouts=tuple(_layout(ids, sizes, job.participation) for ids in groups),
             roster=np.concatenate(topology.roster),
             weight=topology.weight.astype(dtype),
             cell_weight=topology.cell_weight.astype(dtype),
@@ -150,9 +156,8 @@ class Vectorised(Engine):
                 lambda x: x.astype(dtype) if np.issubdtype(x.dtype, np.floating) else x, job.algorithm.constants
             ),
         )
-        return place(rest, self._mesh, EVERYWHERE)._replace(data=data)
 
-    def _groups(self, state: State) -> list[tuple[int, ...]]:
+    def groups(self, state: State) -> list[tuple[int, ...]]:
         """The batches of cells that this algorithm deals."""
         found: list[tuple[int, ...]] = []
         algorithm, key = self.job.algorithm, self.job.key
@@ -182,7 +187,7 @@ class Vectorised(Engine):
         """Clients side by side on a device: as asked for, or fewer if that did not fit; 0 where nothing limits them."""
         return min(self.job.chunk or self._fits, self._fits or self.job.chunk)
 
-    def _rounds(self, state: State, span: tuple[Array, Array], inputs: Inputs) -> tuple[State, Array]:
+    def program(self, state: State, span: tuple[Array, Array], inputs: Inputs) -> tuple[State, Array]:
         """One program for any number of rounds: the host is not asked in between."""
 
         def body(index: Array, carry: tuple[State, Array]) -> tuple[State, Array]:

@@ -1,15 +1,17 @@
-"""Testing a state: accuracy and loss of the evaluated model and, where edges keep their own models, of those too."""
+"""Testing states: accuracy and loss of the evaluated model and, where edges keep their own models, of those too."""
 
 from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedge.core import tree
 from fedge.core.contract import State
-from fedge.core.topology import Topology
 from fedge.runner.record import Row
 from fedge.runner.setup import Experiment
 from fedge.runner.workshop import Workshop
@@ -18,41 +20,45 @@ log = logging.getLogger(__name__)
 
 
 class Examiner:
-    def __init__(self, made: Experiment, workshop: Workshop) -> None:
-        self._made = made
-        self._test = workshop.test(made)
-        self._train = workshop.train(made) if made.config.train_eval else None
-        self._warned = False
+    """Of one run, or of several of one shape that advance together."""
 
-    def __call__(self, state: State, done: int, train_loss: float) -> Row:
+    def __init__(self, runs: Sequence[Experiment], workshop: Workshop) -> None:
+        self._made = runs[0]
+        self._view = workshop.views(runs[0])
+        self._share = np.stack([made.job.algorithm.topology.cell_weight for made in runs])
+        self._test = workshop.test(runs[0])
+        self._train = workshop.train(runs[0]) if runs[0].config.train_eval else None
+        self._warned = [False] * len(runs)
+
+    def __call__(self, states: State, done: int, train_losses: Sequence[float]) -> list[Row]:
+        """A row for each run; states lie along a leading axis."""
         made = self._made
-        weights = made.evaluated(state)
-        accuracy, loss = self._test(weights)
-        row: Row = {
-            "round": done,
-            "iteration": done * made.job.algorithm.schedule.period,
-            "accuracy": accuracy,
-            "loss": loss,
-            "train_loss": train_loss,
-        }
+        models, edges = self._view(states, self._share.astype(made.job.task.dtype))
+        models = made.calibrated(models)
+        columns: dict[str, Any] = dict(zip(("accuracy", "loss"), self._test.each(models), strict=True))
+        columns["train_loss"] = train_losses
         if self._train is not None:
-            row["global_loss"] = self._train(weights)[1]
-        if made.job.algorithm.edges is not None and (models := made.edges(state)) is not None:
-            each = self._test.each(models)[0]
-            row["edge_accuracy"] = float(each.mean())
-            row["edge_accuracies"] = [float(a) for a in each]
-            row["consensus"] = spread(made.job.algorithm.edges(state), made.job.algorithm.topology)
-        if not self._warned and not all(math.isfinite(v) for v in row.values() if isinstance(v, float)):
-            self._warned = True
-            log.warning("round %d: training has diverged, its loss is not a finite number; lower lr", done)
+            columns["global_loss"] = self._train.each(models)[1]
+        if edges is not None:
+            flat = {path: w.reshape(-1, *w.shape[2:]) for path, w in edges.items()}
+            each = self._test.each(made.calibrated(flat))[0].reshape(self._share.shape)
+            columns |= {"edge_accuracy": each.mean(1), "edge_accuracies": each, "consensus": spread(edges, self._share)}
+        when = {"round": done, "iteration": done * made.job.algorithm.schedule.period}
+        return [self._row(n, when | {key: v[n] for key, v in columns.items()}) for n in range(len(self._share))]
+
+    def _row(self, number: int, values: dict[str, Any]) -> Row:
+        row: Row = {k: v.tolist() if isinstance(v, (np.ndarray, np.generic)) else v for k, v in values.items()}
+        if not self._warned[number] and not all(math.isfinite(v) for v in row.values() if isinstance(v, float)):
+            self._warned[number] = True
+            log.warning("round %d: training has diverged, its loss is not a finite number; lower lr", row["round"])
         return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in row.items()}
 
 
-def spread(edges: tree.Weights, topology: Topology) -> float:
-    """Σ_d m̃_d ‖w_d − u‖²: how far the edges are from agreeing."""
-    share = topology.cell_weight
-    total = 0.0
+def spread(edges: tree.Weights, share: NDArray[Any]) -> NDArray[Any]:
+    """Σ_d m̃_d ‖w_d − u‖² of each run: how far its edges are from agreeing."""
+    total = np.zeros(len(share))
     for w in edges.values():
-        rows = np.asarray(w, np.float64).reshape(len(share), -1)
-        total += float(share @ ((rows - share @ rows) ** 2).sum(1))
+        rows = np.asarray(w, np.float64).reshape(*share.shape, -1)
+        apart = rows - (share[:, None] @ rows)
+        total += (share * (apart**2).sum(2)).sum(1)
     return total

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import logging
-import math
 import shutil
 import tempfile
 import time
@@ -115,14 +114,16 @@ def run(
         engine = workshop.engine(made)  # refuses what the machine cannot do before a folder is made
         made = replace(made, config=config.model_copy(update={"rounds": len(plan)} | engine.layout))
         if not device.leads():
-            return _follow(made, plan, engine, Examiner(made, workshop), folder if resume is not None else None, began)
+            return _follow(
+                made, plan, engine, Examiner([made], workshop), folder if resume is not None else None, began
+            )
         if resume is not None:
             _same_place(made, folder)
         else:
             folder = record.create(Path(out) if out is not None else default_folder(config.algorithm))
             record.write_json(folder / "config.json", made.config.model_dump())
             record.write_json(folder / "run.json", record.environment(config.seed) | digest(made) | mixing(made))
-        return _train(made, plan, engine, Examiner(made, workshop), folder, listener or Listener(), began)
+        return _train(made, plan, engine, Examiner([made], workshop), folder, listener or Listener(), began)
 
 
 def _follow(
@@ -180,14 +181,14 @@ def _train(
     listener.ready(made, folder)
     seconds, done = 0.0, first
     while done < len(plan):
-        until = int(min(_next(done, config.eval_every), _next(done, config.checkpoint_every), len(plan)))
+        end = until(done, len(plan), config.eval_every, config.checkpoint_every)
         tick = time.perf_counter()
-        state, train_loss = engine.rounds(state, done, until - done)
+        state, train_loss = engine.rounds(state, done, end - done)
         seconds += time.perf_counter() - tick
-        done, whole = until, here(state)
+        done, whole = end, here(state)
         if done % config.eval_every == 0 or done == len(plan):
             cost = {"bytes": plan[done - 1].sent, "simulated_seconds": plan[done - 1].seconds}
-            row = evaluate(whole, done, train_loss) | cost
+            row = evaluate(jax.tree.map(lambda x: x[None], whole), done, [train_loss])[0] | cost
             record.append_row(folder, row)
             history.append(row)
             listener.round(row, config)
@@ -227,9 +228,9 @@ def _agreed(made: Experiment, first: int) -> None:
         raise RunError("the processes were given different words, data or checkpoints; give all of them the same")
 
 
-def _next(done: int, every: int) -> float:
-    """The next multiple; 0 means never."""
-    return (done // every + 1) * every if every else math.inf
+def until(done: int, last: int, *every: int) -> int:
+    """The next multiple of any of these intervals, or the last round; 0 means never."""
+    return min([last, *((done // n + 1) * n for n in every if n)])
 
 
 def _restore(made: Experiment, folder: Path) -> tuple[State, int, list[Row]]:

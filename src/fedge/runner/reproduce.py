@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,11 @@ from fedge.errors import ConfigError, unknown
 from fedge.runner import record
 from fedge.runner.config import Config, foreign, read_toml
 from fedge.runner.curve import Curve, curve_rows, keep, summarise, target_rows
-from fedge.runner.loop import ready, run
+from fedge.runner.loop import ready
 from fedge.runner.price import price
 from fedge.runner.record import Row
-from fedge.runner.setup import experiment
+from fedge.runner.setup import experiment, make_model
+from fedge.runner.together import histories
 from fedge.runner.workshop import Workshop
 
 Report = Callable[[str], None]
@@ -89,6 +90,17 @@ def series_keys(
     return keys["label"], {k: v for k, v in keys.items() if k not in unread}
 
 
+@dataclass
+class Series:
+    """One curve to be: its runs' keys, as far as they are known."""
+
+    label: str
+    keys: dict[str, Any]
+    rounds: int = 0
+    trials: list[dict[str, Any]] = field(default_factory=list)  # keys of the runs by which its rate is chosen
+    tried: dict[float, float] = field(default_factory=dict)  # rate → training loss
+
+
 class Studio:
     """Runs the series of one paper's figures; data sets, compiled programs and finished runs are kept."""
 
@@ -98,60 +110,83 @@ class Studio:
         self._done: dict[str, list[Row]] = {}
 
     def curves(self, figure: dict[str, Any], variant: str, how: dict[str, Any]) -> list[Curve]:
-        return [self._curve(figure, series, variant, how) for series in figure["series"]]
-
-    def _curve(self, figure: dict[str, Any], series: dict[str, Any], variant: str, how: dict[str, Any]) -> Curve:
-        recipe, which = self._recipe, figure["set"]
-        label, keys = series_keys(recipe, figure, series, how)
-        rounds = keys.get("rounds") or self._affordable(Config.of(keys), which)
-        tried: dict[float, float] = {}
+        """All runs of a figure that do not wait for a tuned rate are handed over at once: see `together`."""
+        which, points = figure["set"], figure["points"]
+        planned = [Series(*series_keys(self._recipe, figure, series, how)) for series in figure["series"]]
+        for series in planned:
+            series.rounds = series.keys.get("rounds") or self._affordable(Config.of(series.keys), which)
         if how.get("tune"):
-            tried = self._tuned(which, keys | {"eval_every": rounds, "train_eval": True}, figure["tune"], label)
-            keys["lr"] = min(tried, key=lambda lr: tried[lr])
-        keys["eval_every"] = max(1, rounds // figure["points"])
-        count = self._seeds or figure.get("seeds", recipe["seeds"])
-        curve = Curve(
-            variant, label, keys["lr"], [self._history(which, keys | {"seed": s}) for s in range(count)], tried
-        )
-        last = curve.summary()
-        self._report(
-            f"{variant}, {label}, lr {last['lr']:g}: K = {last['iteration']}, accuracy {last['accuracy']:.4f} "
-            f"± {last['accuracy_std']:.4f}"
-        )
-        return curve
+            for series in planned:
+                series.trials = self._trials(series, [series.keys["lr"], *figure["tune"]])
+            self._run(which, [keys for series in planned for keys in series.trials])
+            for series in planned:
+                self._tune(series)
+        count = self._seeds or figure.get("seeds", self._recipe["seeds"])
+        for series in planned:
+            series.keys["eval_every"] = max(1, series.rounds // points)
+        curves: list[Curve] = []
+
+        def report() -> None:
+            """The curves whose runs are all there, as far as those before them are."""
+            for series in planned[len(curves) :]:
+                runs = [self._done.get(_name(series.keys | {"seed": s})) for s in range(count)]
+                if None in runs:
+                    return
+                curve = Curve(variant, series.label, series.keys["lr"], [r for r in runs if r], series.tried)
+                curves.append(curve)
+                last = curve.summary()
+                self._report(f"{variant}, {series.label}, lr {last['lr']:g}: K = {last['iteration']}, "
+                             f"accuracy {last['accuracy']:.4f} ± {last['accuracy_std']:.4f}")  # fmt: skip
+
+        self._run(which, [series.keys | {"seed": s} for series in planned for s in range(count)], report)
+        return curves
 
     def _affordable(self, config: Config, which: str) -> int:
         """The rounds within the budget."""
         with ready(config):
             return len(price(experiment(config, self._set(which)[0])))
 
-    def _tuned(self, which: str, keys: dict[str, Any], rates: list[float], label: str) -> dict[float, float]:
-        """The training loss at the end of each rate, its mean over seeds that no reported run uses."""
-        tried = {}
-        for lr in [keys["lr"], *rates]:
-            runs = [self._history(which, keys | {"lr": lr, "seed": s}) for s in self._recipe["tuning_seeds"]]
-            losses = [run[-1]["global_loss"] for run in runs]
-            tried[lr] = math.inf if None in losses else sum(losses) / len(losses)  # None where it diverged
-        best = min(tried, key=lambda lr: tried[lr])
+    def _trials(self, series: Series, rates: list[float]) -> list[dict[str, Any]]:
+        """On seeds that no reported run uses, tested at the end only."""
+        keys = series.keys | {"eval_every": series.rounds, "train_eval": True}
+        return [keys | {"lr": lr, "seed": s} for lr in rates for s in self._recipe["tuning_seeds"]]
+
+    def _tune(self, series: Series) -> None:
+        """Go on with the rate that has the lowest training loss at the end, its mean over the seeds."""
+        ends: dict[float, list[float]] = {}
+        for keys in series.trials:
+            loss = self._done[_name(keys)][-1]["global_loss"]
+            ends.setdefault(keys["lr"], []).append(math.inf if loss is None else loss)  # None where it diverged
+        series.tried = tried = {lr: sum(losses) / len(losses) for lr, losses in ends.items()}
+        series.keys["lr"] = best = min(tried, key=lambda lr: tried[lr])
         listed = ", ".join(f"{loss:.3f} at {lr:g}" for lr, loss in sorted(tried.items()))
-        self._report(f"{label}: tuned to {best:g} (training loss {listed})")
-        return tried
+        self._report(f"{series.label}: tuned to {best:g} (training loss {listed})")
 
     def _set(self, which: str) -> tuple[Dataset, Workshop]:
         if which not in self._sets:
             self._sets[which] = load(self._recipe["sets"][which]["data"]), Workshop()
         return self._sets[which]
 
-    def _history(self, which: str, keys: dict[str, Any]) -> list[Row]:
-        """One run; its folder is not kept. Rows gain the client's load: what it has uploaded, in whole models."""
+    def _run(self, which: str, wanted: list[dict[str, Any]], after: Callable[[], None] = lambda: None) -> None:
+        """Runs that were not made yet, with a call after each.
+
+        Rows gain the client's load: what it has uploaded, in whole models.
+        """
         dataset, workshop = self._set(which)
-        known = json.dumps(keys, sort_keys=True)
-        if known not in self._done:
-            with tempfile.TemporaryDirectory(prefix="fedge-") as folder:
-                result = run(keys, out=Path(folder) / "run", dataset=dataset, workshop=workshop)
-            whole = result.config.clients * result.parameters * jnp.dtype(result.config.dtype).itemsize
-            for row in result.history:
+        missing = {_name(keys): keys for keys in wanted if _name(keys) not in self._done}
+        configs = [Config.of(keys) for keys in missing.values()]
+        names = list(missing)
+        for place, rows in histories(configs, dataset, workshop) if configs else ():
+            config = configs[place]
+            model = make_model(config, dataset.shape, dataset.classes)
+            whole = config.clients * model.parameters * jnp.dtype(config.dtype).itemsize
+            for row in rows:
                 sent = row["bytes"].get("client_to_edge", 0) + row["bytes"].get("client_to_cloud", 0)
                 row["client_load"] = sent / whole
-            self._done[known] = result.history
-        return self._done[known]
+            self._done[names[place]] = rows
+            after()
+        after()
+
+
+def _name(keys: dict[str, Any]) -> str:
+    return json.dumps(keys, sort_keys=True)

@@ -55,32 +55,26 @@ class Experiment:
     def evaluated(self, state: State) -> tree.Weights:
         """u, the model that is tested, with its running statistics in order."""
         cell_weight = jnp.asarray(self.job.algorithm.topology.cell_weight, self.job.task.dtype)
-        return self.calibrated(self.job.algorithm.evaluated(state, cell_weight))
-
-    def edges(self, state: State) -> tree.Weights | None:
-        """The edges' own models along a leading axis, ready to be tested; None where edges keep none."""
-        if self.job.algorithm.edges is None:
-            return None
-        stacked = self.job.algorithm.edges(state)
-        if not self._stale:
-            return stacked
-        each = [self.calibrated({p: w[d] for p, w in stacked.items()}) for d in range(self.config.cells)]
-        return {p: jnp.stack([weights[p] for weights in each]) for p in each[0]}
+        weights = self.job.algorithm.evaluated(state, cell_weight)
+        calibrated = self.calibrated({path: w[None] for path, w in weights.items()})
+        return {path: w[0] for path, w in calibrated.items()}
 
     @property
     def _stale(self) -> bool:
         kept = self.model.statistics == "avg_all" and not self.job.algorithm.stale_statistics
         return self.model.has_statistics and self.model.statistics != "batch_stats" and not kept
 
-    def calibrated(self, weights: tree.Weights) -> tree.Weights:
-        """With statistics estimated from training images, where what travelled does not serve."""
+    def calibrated(self, models: tree.Weights) -> tree.Weights:
+        """Models along a leading axis with statistics estimated from training images, where those that travelled do
+        not serve."""
         if not self._stale:
-            return weights
+            return models
         size = min(100, len(self.dataset.x_train))
         spread = np.linspace(0, len(self.dataset.x_train) - 1, 10 * size).astype(int).reshape(size, 10).T
-        return self.model.calibrated(
-            weights, jnp.stack([self.job.task.inputs(self.job.data, jnp.asarray(b))[0] for b in spread])
-        )
+        images = jnp.stack([self.job.task.inputs(self.job.data, jnp.asarray(b))[0] for b in spread])
+        count = len(next(iter(models.values())))
+        each = [self.model.calibrated({p: w[n] for p, w in models.items()}, images) for n in range(count)]
+        return {path: jnp.stack([weights[path] for weights in each]) for path in each[0]}
 
 
 def experiment(

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
+from jax import Array
 
-from fedge.core.contract import Gossip
-from fedge.engine import ENGINES, Engine
+from fedge.core.contract import Gossip, State
+from fedge.core.tree import Weights
+from fedge.engine import ENGINES, Engine, Together
 from fedge.engine.evaluate import Evaluator
 from fedge.runner.config import CUSTOM
 from fedge.runner.setup import Experiment
+
+Views = Callable[[State, Any], tuple[Weights, Weights | None]]
 
 PER_RUN = {  # keys that do not shape a compiled program
     "seed", "lr", "partition", "class_split", "concentration", "client_samples", "assign", "rounds", "cycles_per_bit",
@@ -24,21 +30,39 @@ class Workshop:
 
     def __init__(self) -> None:
         self._engines: dict[str, Engine] = {}
+        self._crowds: dict[str, Together] = {}
+        self._views: dict[str, Views] = {}
         self._evaluators: dict[str, Evaluator] = {}
 
     def engine(self, made: Experiment) -> Engine:
         if _custom(made):
             return ENGINES[made.config.engine](made.job)
-        sizes = [len(own) for own in made.job.algorithm.topology.roster]
-        exchange = made.job.algorithm.exchange
-        negative = isinstance(exchange, Gossip) and bool(exchange.mixing.min() < 0)  # SD-FEEL then averages variances
-        key = made.config.model_dump_json(exclude=PER_RUN) + str((sizes, len(made.job.data.order), negative))
+        key = shape_of(made)
         if key in self._engines:
             self._engines[key].retarget(made.job)
             self._engines[key].compile_seconds = 0.0
         else:
             self._engines[key] = ENGINES[made.config.engine](made.job)
         return self._engines[key]
+
+    def together(self, runs: Sequence[Experiment]) -> Together:
+        """For runs of one shape (see `shape_of`)."""
+        key = f"{len(runs)} {shape_of(runs[0])}"
+        if key not in self._crowds:
+            self._crowds[key] = Together([made.job for made in runs])
+        return self._crowds[key]
+
+    def views(self, made: Experiment) -> Views:
+        """From states along a leading axis, and m̃ of each run, to what is tested: u, and the edges' own models."""
+        key = shape_of(made)
+        if _custom(made) or key not in self._views:
+            algorithm = made.job.algorithm
+
+            def view(state: State, cell_weight: Array) -> tuple[Weights, Weights | None]:
+                return algorithm.evaluated(state, cell_weight), algorithm.edges(state) if algorithm.edges else None
+
+            self._views[key] = jax.jit(jax.vmap(view))
+        return self._views[key]
 
     def test(self, made: Experiment) -> Evaluator:
         return self._evaluator("test", made, made.dataset.x_test, made.dataset.y_test)
@@ -57,6 +81,14 @@ class Workshop:
         if key not in self._evaluators:
             self._evaluators[key] = _evaluator(made, x, y)
         return self._evaluators[key]
+
+
+def shape_of(made: Experiment) -> str:
+    """Runs for which this is the same share compiled programs."""
+    sizes = [len(own) for own in made.job.algorithm.topology.roster]
+    exchange = made.job.algorithm.exchange
+    negative = isinstance(exchange, Gossip) and bool(exchange.mixing.min() < 0)  # SD-FEEL then averages variances
+    return made.config.model_dump_json(exclude=PER_RUN) + str((sizes, len(made.job.data.order), negative))
 
 
 def _custom(made: Experiment) -> bool:
