@@ -2,8 +2,8 @@
 
     python benchmarks/figures.py [VARIANT]      as printed unless a variant is named; all seeds, nothing compiled before
 
-Runs `fedge reproduce` on HIST's Fig. 2 to 4 and SD-FEEL's Fig. 3a, 4 and 5 (3b is CIFAR-10) into a folder that is thrown
-away, and prints the seconds from the start of each process to its end, without drawing.
+Runs `fedge reproduce` on HIST's Fig. 2 to 4 and SD-FEEL's Fig. 3a, 4 and 5 (3b is CIFAR-10), with results in a folder
+that is thrown away, and prints the seconds from the start of each process to its end, without drawing.
 """
 
 from __future__ import annotations

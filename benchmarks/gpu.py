@@ -3,9 +3,10 @@
     python benchmarks/gpu.py [FOLDER]       needs JAX and PyTorch for the GPU; writes FOLDER/DATE-gpu.json and .md
 
 The workloads are those of `speed.py`, and ResNet-18 (BatchNorm) with 50 clients on random 32 × 32 images, batch 10, in
-float32 (multiplied as TF32 on both sides) and in bfloat16 (`compute=bfloat16`; PyTorch: autocast). Both sides of the MLP and the CNN train the same samples from the same weights, and the final models are compared (the
-GPU multiplies float32 as TF32, so to fewer digits than on a CPU); ResNet-18 is timed only. Each measurement is a
-process of its own; interleaved repeats, REPEATS=3 of them.
+float32 (multiplied as TF32 on both sides) and in bfloat16 (`compute=bfloat16`; PyTorch: autocast). Both sides of the
+MLP and the CNN train the same samples from the same weights, and the final models are compared (with TF32, so to fewer
+digits than on a CPU); ResNet-18 is timed only. Each measurement is a process of its own; interleaved repeats,
+REPEATS=3 of them.
 """
 
 from __future__ import annotations

@@ -174,6 +174,20 @@ def test_bfloat16_inside_float32_outside(bn):
         np.testing.assert_allclose(found[2][path], mean, atol=0.02 * float(jnp.abs(mean).max()))
 
 
+@pytest.mark.parametrize(("name", "bn"), [("mlp", ""), ("cnn", ""), ("resnet18", "avg_all"), ("resnet18", "groupnorm")])
+def test_every_product_is_in_bfloat16(name, bn):
+    model = replace(make(name, IMAGES[name], 10, **({"bn": bn} if bn else {})), compute=jnp.bfloat16)
+    weights, x = model.initialise(KEY), jnp.zeros((2, *IMAGES[name]))
+
+    def loss(weights):
+        return model(weights, x, train=True, key=KEY)[0].sum()
+
+    text = str(jax.make_jaxpr(jax.grad(loss))(weights))
+    products = [line for line in text.splitlines() if "= dot_general[" in line]
+    assert products
+    assert all("bf16[" in line.split("=")[0] for line in products)
+
+
 def test_max_pool():
     x = jax.random.normal(KEY, (2, 7, 6, 3))
     expected = lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")

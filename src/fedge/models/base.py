@@ -112,6 +112,8 @@ class Model:
             weights = {p: w.astype(self.compute) if p in self.trainable else w for p, w in weights.items()}
         module = self._module(weights, key)
         module.set_attributes(deterministic=not train, use_running_average=not from_batch, raise_if_not_found=False)
+        if self.compute is not None:  # or layers would promote what they are given to the widest of what they hold
+            module.set_attributes(dtype=self.compute, raise_if_not_found=False)
         with nullcontext() if train else one_kernel():
             for stage in self.stages if stages is None else stages:
                 x = module(x) if stage == WHOLE else module.stage(stage, x)
