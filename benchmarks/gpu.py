@@ -21,20 +21,19 @@ import time
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedge.runner.setup import Experiment
 
 HERE = Path(__file__).parent
 REPEATS = int(os.environ.get("REPEATS", "3"))
 
 
-def resnet(compute: str = "dtype", rounds: int = 6) -> dict[str, Any]:
-    """fedge's ResNet-18: steady client steps per second, and the share of the card's matrix peak."""
-    import jax
+def resnet_experiment(compute: str, rounds: int = 6) -> Experiment:
     import numpy as np
-    from workloads import steady
 
     from fedge import Dataset
-    from fedge.cost.work import multiply_adds
     from fedge.runner.config import Config
     from fedge.runner.setup import experiment
 
@@ -42,13 +41,57 @@ def resnet(compute: str = "dtype", rounds: int = 6) -> dict[str, Any]:
     images = lambda n: (rng.integers(0, 256, (n, 32, 32, 3), np.uint8), rng.integers(0, 10, n))  # noqa: E731
     config = {"algorithm": "fedavg", "edge_rounds": 1, "clients": 50, "cells": 10, "model": "resnet18", "batch": 10,
               "local_steps": 5, "rounds": rounds, "data": "custom", "partition": "iid", "compute": compute}  # fmt: skip
-    made = experiment(Config.of(config), Dataset.of(*images(5000), *images(100), classes=10))
+    return experiment(Config.of(config), Dataset.of(*images(5000), *images(100), classes=10))
+
+
+def resnet(compute: str = "dtype") -> dict[str, Any]:
+    """fedge's ResNet-18: steady client steps per second, and the floating-point operations of each."""
+    import jax
+    import numpy as np
+    from workloads import steady
+
+    from fedge.cost.work import multiply_adds
+
+    made = resnet_experiment(compute)
     sample = jax.ShapeDtypeStruct((1, 32, 32, 3), np.float32)
     weights = jax.eval_shape(lambda: made.model.initialise(made.job.key))
     forward = multiply_adds(lambda w, x: made.model(w, x, train=True, key=made.job.key)[0], weights, sample)
     first = 32 * 32 * 27 * 64  # the first layer needs no input gradient
     found, _ = steady(made)
     return found | {"flop": 2 * 10 * (3 * forward - first)}
+
+
+KINDS = {
+    "convolution kernels": "convolution",
+    "matrix products": "gemm|nvjet|cutlass|dot",
+    "patches": "concatenate|select|pad|slice",
+    "sums (normalisation, losses, averages)": "reduce",
+    "elementwise (activations, gradients of patches, updates)": "",
+}
+
+
+def profile(compute: str) -> dict[str, float]:
+    """Milliseconds of a step, by kind of GPU kernel."""
+    import re
+
+    import jax
+
+    from fedge.engine import Vectorised
+
+    made = resnet_experiment(compute)
+    engine = Vectorised(made.job)
+    state, _ = engine.rounds(made.start, 0, 1)
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder):
+            engine.rounds(state, 1, 1)
+        (file,) = Path(folder).rglob("*.xplane.pb")
+        planes = jax.profiler.ProfileData.from_file(str(file)).planes
+        events = [e for p in planes if "GPU" in p.name for line in p.lines if "tream" in line.name for e in line.events]
+    found = dict.fromkeys(KINDS, 0.0)
+    for event in events:
+        kind = next(kind for kind, names in KINDS.items() if re.search(names, event.name))
+        found[kind] += event.duration_ns / 1e6 / made.config.local_steps
+    return found
 
 
 def peak() -> dict[str, float]:
@@ -141,6 +184,8 @@ def main() -> None:
             for name in ("resnet18", "resnet18 bf16"):
                 for side in ("fedge", "torch"):
                     runs.setdefault(f"{side} {name}", []).append(measure(__file__, f"{side} {name}"))
+        for name in ("resnet18", "resnet18 bf16"):
+            runs[f"profile {name}"] = [measure(__file__, f"profile {name}")]
     write(runs, out)
 
 
@@ -150,6 +195,8 @@ PARTS: dict[str, Callable[[], Any]] = {
     "torch resnet18": torch_resnet,
     "fedge resnet18 bf16": lambda: resnet("bfloat16"),
     "torch resnet18 bf16": lambda: torch_resnet(half=True),
+    "profile resnet18": lambda: profile("dtype"),
+    "profile resnet18 bf16": lambda: profile("bfloat16"),
 }
 
 
@@ -178,7 +225,12 @@ def write(runs: dict[str, list[dict[str, Any]]], out: Path) -> None:
     for name, kind in (("resnet18", "tf32"), ("resnet18 bf16", "bf16")):
         speed = statistics.median(r["steps_per_second"] for r in runs[f"fedge {name}"])
         used = speed * runs[f"fedge {name}"][0]["flop"] / 1e12
-        text += ["", f"{name}: {used:.0f} TFLOP/s, {used / top[kind]:.0%} of the {kind} peak."]
+        text += ["", f"{name}: {used:.0f} TFLOP/s, {used / top[kind]:.0%} of the {kind} peak. Milliseconds of a step of "
+                 "all 50 clients, by kernels:"]  # fmt: skip
+        spent = {k: v for k, v in runs[f"profile {name}"][0].items() if k in KINDS}
+        text[-1] += (
+            "; ".join(f" {kind} {ms:.1f}" for kind, ms in spent.items()) + f"; in all {sum(spent.values()):.1f}."
+        )
     out.mkdir(exist_ok=True)
     (out / f"{date.today()}-gpu.md").write_text("\n".join(text) + "\n")
     (out / f"{date.today()}-gpu.json").write_text(json.dumps({"device": card, "runs": runs}, indent=1) + "\n")
