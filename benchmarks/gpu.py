@@ -225,8 +225,8 @@ def write(runs: dict[str, list[dict[str, Any]]], out: Path) -> None:
     for name, kind in (("resnet18", "tf32"), ("resnet18 bf16", "bf16")):
         speed = statistics.median(r["steps_per_second"] for r in runs[f"fedge {name}"])
         used = speed * runs[f"fedge {name}"][0]["flop"] / 1e12
-        text += ["", f"{name}: {used:.0f} TFLOP/s, {used / top[kind]:.0%} of the {kind} peak. Milliseconds of a step of "
-                 "all 50 clients, by kernels:"]  # fmt: skip
+        text += ["", f"{name}: {used:.0f} TFLOP/s, {used / top[kind]:.0%} of the {kind} peak. Milliseconds of a step "
+                 "of all 50 clients, by kernels:"]  # fmt: skip
         spent = {k: v for k, v in runs[f"profile {name}"][0].items() if k in KINDS}
         text[-1] += (
             "; ".join(f" {kind} {ms:.1f}" for kind, ms in spent.items()) + f"; in all {sum(spent.values()):.1f}."
