@@ -171,21 +171,29 @@ def main() -> None:
         print(json.dumps(PARTS[sys.argv[1]]()))
         return
     out = Path(sys.argv[1]) if sys.argv[1:] else HERE / "results"
-    runs: dict[str, list[dict[str, Any]]] = {"peak": [measure(__file__, "peak")]}
+    out.mkdir(exist_ok=True)
+    runs: dict[str, list[dict[str, Any]]] = {}
+
+    def take(name: str, *words: Any) -> None:
+        """One measurement, written down at once: what was measured is not lost if the rest is."""
+        runs.setdefault(name, []).append(measure(*words))
+        (out / f"{date.today()}-gpu.json").write_text(json.dumps(runs, indent=1) + "\n")
+        print(name, {k: round(v, 4) for k, v in runs[name][-1].items()}, flush=True)
+
     with tempfile.TemporaryDirectory() as folder:
+        take("peak", __file__, "peak")
         files = {name: Path(folder) / f"{name}.npz" for name in ("mlp", "cnn")}
         for name, file in files.items():
             measure(HERE / "workloads.py", "dump", name, file)
-        for _ in range(REPEATS):
+        for repeat in range(REPEATS):
+            for name in ("resnet18 bf16", "resnet18"):
+                take(f"fedge {name}", __file__, f"fedge {name}")
+                take(f"torch {name}", __file__, f"torch {name}")
+                if not repeat:
+                    take(f"profile {name}", __file__, f"profile {name}")
             for name, file in files.items():
-                runs.setdefault(f"fedge {name}", []).append(measure(HERE / "workloads.py", "fedge", name, file))
-                theirs = measure(HERE / "peers/torch_loop.py", name, file, "cuda")
-                runs.setdefault(f"torch {name}", []).append(theirs)
-            for name in ("resnet18", "resnet18 bf16"):
-                for side in ("fedge", "torch"):
-                    runs.setdefault(f"{side} {name}", []).append(measure(__file__, f"{side} {name}"))
-        for name in ("resnet18", "resnet18 bf16"):
-            runs[f"profile {name}"] = [measure(__file__, f"profile {name}")]
+                take(f"fedge {name}", HERE / "workloads.py", "fedge", name, file)
+                take(f"torch {name}", HERE / "peers/torch_loop.py", name, file, "cuda")
     write(runs, out)
 
 
@@ -231,9 +239,7 @@ def write(runs: dict[str, list[dict[str, Any]]], out: Path) -> None:
         text[-1] += (
             "; ".join(f" {kind} {ms:.1f}" for kind, ms in spent.items()) + f"; in all {sum(spent.values()):.1f}."
         )
-    out.mkdir(exist_ok=True)
     (out / f"{date.today()}-gpu.md").write_text("\n".join(text) + "\n")
-    (out / f"{date.today()}-gpu.json").write_text(json.dumps({"device": card, "runs": runs}, indent=1) + "\n")
     print("\n".join(text))
 
 

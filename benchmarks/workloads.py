@@ -22,13 +22,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedge import Dataset
+from fedge.data.sources import where
 from fedge.engine import Vectorised
 from fedge.runner.config import Config
 from fedge.runner.device import prepare
 from fedge.runner.setup import Experiment, experiment
 
-# FedAvg over all clients; two workloads on the built-in images.
-WORKLOADS = {
+# FedAvg over all clients on MNIST; on the built-in images, which have its shape, where MNIST is not at hand.
+WORKLOADS: dict[str, dict[str, Any]] = {
     "mlp": {"clients": 60, "cells": 4, "model": "mlp", "batch": 50, "local_steps": 40, "rounds": 5, "lr": 0.01,
             "partition": "shards"},
     "cnn": {"clients": 50, "cells": 10, "model": "cnn", "batch": 10, "local_steps": 5, "rounds": 20, "lr": 0.01,
@@ -36,8 +37,9 @@ WORKLOADS = {
 }  # fmt: skip
 
 
-def build(name: str) -> Experiment:
-    return experiment(Config.of({"algorithm": "fedavg", "edge_rounds": 1} | WORKLOADS[name]))
+def build(name: str, algorithm: str = "fedavg", **keys: Any) -> Experiment:
+    data = "mnist" if where("mnist") else "fashion-mini"
+    return experiment(Config.of({"algorithm": algorithm, "edge_rounds": 1, "data": data} | WORKLOADS[name] | keys))
 
 
 def dump(name: str, path: Path) -> None:
@@ -93,7 +95,7 @@ OWN = {
 
 def own(algorithm: str) -> dict[str, Any]:
     load, keys = OWN[algorithm]
-    made = experiment(Config.of({"algorithm": algorithm, "edge_rounds": 1} | WORKLOADS[load] | keys))
+    made = build(load, algorithm, **keys)
     return steady(made)[0] | {"what": f"{load}, {made.config.cells} cells"}
 
 

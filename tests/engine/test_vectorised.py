@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fedge.algorithms import ALGORITHMS
-from fedge.engine import Vectorised
+from fedge.engine import Vectorised, vectorised
 from fedge.errors import ConfigError
 from tests.helpers import distance, small, train
 
@@ -92,6 +92,34 @@ def test_a_chunk_that_does_not_fit_is_halved_aloud(monkeypatch, caplog):
         asked = small(clients=11, chunk=3, **keys)
         expected, _ = Vectorised(asked.job).round(asked.start, 0)
         assert all((np.asarray(found[p]) == np.asarray(expected[p])).all() for p in expected)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"algorithm": "hierfavg", "clients": 29},
+        {"algorithm": "hierfavg", "clients": 29, "participation": 0.6},
+        {"algorithm": "hist", "clients": 23, "cells": 3, "out_bias": "owner"},  # 3 does not divide its units
+        {"algorithm": "sdfeel", "clients": 31, "devices": 1},
+        {"algorithm": "fedavg", "clients": 17},
+    ],
+    ids=str,
+)
+def test_an_edge_round_in_several_calls_is_the_same(keys, monkeypatch):
+    """What a CPU does with very many clients: their models are summed piece by piece."""
+    with jax.enable_x64(True):
+        made = small(**keys, dtype="float64")
+        whole, losses = train(made, 3)
+        monkeypatch.setattr(vectorised, "STEPS_PER_CALL", 7)
+        engine = Vectorised(made.job)
+        assert engine._long
+        calls = []
+        run = engine._run
+        monkeypatch.setattr(engine, "_run", lambda name, *rest: (calls.append(name), run(name, *rest))[1])
+        state, loss = engine.rounds(made.start, 0, 3)
+        assert distance(made.evaluated(state), whole) < 1e-13
+        assert loss == pytest.approx(losses[-1], abs=1e-13)
+        assert calls.count("part 0") >= 3 * made.job.algorithm.schedule.edge_rounds * 2
 
 
 def test_too_many_devices():

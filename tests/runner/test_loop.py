@@ -306,7 +306,8 @@ def test_edge_models_are_calibrated_where_statistics_stay_local(tmp_path):
     model = from_nnx(Normed, input_shape=(5, 5, 1), classes=4, statistics="local")
     keys = {"algorithm": "sdfeel", "cells": 3, "graph": "path", "partition": "iid", "clients": 6, "rounds": 1}
     result = fedge.run(keys, dataset=toy(), model=model, out=tmp_path / "run", batch=4)
-    edges = result.experiment.edges(result.experiment.start)
+    made = result.experiment
+    edges = made.calibrated(made.job.algorithm.edges(made.start))
     assert edges["bn/var"].shape == (3, 8)
     assert float(edges["bn/var"].min()) > 0
     assert len(result.final["edge_accuracies"]) == 3

@@ -175,7 +175,7 @@ def store(source: Source, arrays: Arrays) -> Path:
 
 def verify(source: Source, arrays: Arrays, place: str) -> Arrays:
     for key, digest in source.digest.items():
-        if hashlib.sha256(np.ascontiguousarray(arrays[key]).tobytes()).hexdigest() != digest:
+        if hashlib.sha256(np.ascontiguousarray(arrays[key]).data).hexdigest() != digest:
             raise DataError(
                 f"{key} of {source.name} from {place} does not have the expected checksum "
                 f"({IDX[key]} if it is an idx file); delete it there and run `fedge data get {source.name}`"

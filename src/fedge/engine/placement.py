@@ -6,12 +6,12 @@ any client of its cell, so the device needs the whole cell. A process builds onl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
+from jax import Array
 from jax.sharding import Mesh, NamedSharding
 from numpy.typing import NDArray
 
@@ -19,7 +19,7 @@ from fedge.core.client import Data
 from fedge.engine.mesh import SPREAD, place
 
 Clients = NDArray[np.int32]
-SMALL = 2**28  # bytes: less is given room for all samples on every device, so that any partition fits one program
+SMALL = 2**25  # bytes: less is given room for all samples on every device, so that any partition fits one program
 
 
 def whole_cells(ids: Sequence[int], roster: list[Clients], devices: int) -> list[Clients]:
@@ -65,7 +65,6 @@ def spread(data: Data, residents: list[Clients], mesh: Mesh) -> Data:
     indices = len(order) if everything < SMALL else _room(max(held), len(order), len(residents))
     samples = min(indices, len(data.x))
 
-    @cache
     def part(j: int) -> Data:
         clients = residents[j]
         n = size[clients]
@@ -82,20 +81,14 @@ def spread(data: Data, residents: list[Clients], mesh: Mesh) -> Data:
             size=sizes,
         )
 
-    def build(which: Callable[[Data], Any], length: int, like: Any) -> Any:
-        def of(index: Any) -> Any:
-            return which(part(index[0].start or 0))[None]
+    here = [(j, d) for j, d in enumerate(mesh.devices.flat) if d.process_index == jax.process_index()]
+    shards = [jax.device_put(Data(*(a[None] for a in part(j))), d) for j, d in here]  # one at a time in host memory
 
-        shape = (len(residents), length, *like.shape[1:])
-        return jax.make_array_from_callback(shape, NamedSharding(mesh, SPREAD), of)
+    def joined(*each: Array) -> Array:
+        shape, sharding = (len(residents), *each[0].shape[1:]), NamedSharding(mesh, SPREAD)
+        return jax.make_array_from_single_device_arrays(shape, sharding, list(each))
 
-    return Data(
-        x=build(lambda d: d.x, samples, data.x),
-        y=build(lambda d: d.y, samples, data.y),
-        order=build(lambda d: d.order, indices, order),
-        start=build(lambda d: d.start, len(start), start),
-        size=build(lambda d: d.size, len(size), size),
-    )
+    return Data(*map(joined, *shards))
 
 
 def whole(data: Data) -> Data:

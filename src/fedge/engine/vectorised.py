@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -40,7 +40,7 @@ from fedge.engine.memory import need_and_have
 from fedge.engine.mesh import AXIS, EVERYWHERE, SPREAD, mesh_of, place
 
 log = logging.getLogger(__name__)
-STEPS_PER_CALL = 20_000  # of a device; with several, XLA's CPU runtime keeps some kB for each until a call returns
+STEPS_PER_CALL = 4_000  # of a device; with several, XLA's CPU runtime keeps some kB for each until a call returns
 
 
 class Layout(NamedTuple):
@@ -89,6 +89,8 @@ class Vectorised(Engine):
 
     def rounds(self, state: State, first: int, count: int) -> tuple[State, float]:
         """In one call of the program; in several on a CPU, which holds memory for every step until a call returns."""
+        if self._long:
+            return self._piecewise(state, first, count)
         steps = max(1, self.job.steps_per_round // self._mesh.size)
         most = max(1, STEPS_PER_CALL // steps) if self._on_cpu else max(1, count)
         loss = 0.0
@@ -121,6 +123,73 @@ class Vectorised(Engine):
                 if not (alone and full and self._halve("did not fit")):
                     raise
 
+    @property
+    def _long(self) -> bool:
+        """Whether an edge round takes several calls of a program."""
+        slots = self.job.steps_per_round // self.job.algorithm.schedule.period // self._mesh.size
+        alone = self.job.algorithm.shared is None and not self._limit
+        return self._on_cpu and alone and slots * self.job.algorithm.schedule.local_steps > 2 * STEPS_PER_CALL
+
+    def _piece_of(self, slots: int) -> int:
+        """A device's slots in one call: all of these in as few, equally long calls as may be."""
+        mine = -(-slots // self._mesh.size)
+        calls = -(-mine * self.job.algorithm.schedule.local_steps // STEPS_PER_CALL)
+        return -(-mine // calls)
+
+    def _piecewise(self, state: State, first: int, count: int) -> tuple[State, float]:
+        """The same rounds with many calls to an edge round: clients' models are summed piece by piece."""
+        schedule, mesh = self.job.algorithm.schedule, self._mesh
+        state = place(state, mesh, EVERYWHERE)
+        self._inputs = self._inputs or self._prepared(state)
+        share, loss = self.job.algorithm.topology.cell_weight, 0.0
+        for index in range(first, first + count):
+            models = self._run("deal", self._dealt, state, np.int32(index), self._inputs)
+            losses = np.zeros(schedule.edge_rounds)
+            for a in range(schedule.edge_rounds):
+                number, after = np.int32(index * schedule.edge_rounds + a), []
+                for n, (ids, layout) in enumerate(zip(self.groups(state), self._inputs.layouts, strict=True)):
+                    part, slots = partial(self._part, n), len(layout.cell)
+                    sums: Any = None
+                    for begin in range(0, -(-slots // mesh.size), self._piece_of(slots)):
+                        more = self._run(f"part {n}", part, models[n], np.int32(begin), number, self._inputs)
+                        sums = more if sums is None else self._run("add", _added, sums, more)
+                    after.append((sums[0], models[n][1]))
+                    losses[a] += share[list(ids)] @ np.asarray(sums[1], float)
+                models = tuple(after)
+            state = self._run("merge", self._merged, state, np.int32(index), models, self._inputs)
+            loss = float(losses.mean())
+        return state, loss
+
+    def _run(self, name: str, function: Callable[..., Any], *operands: Any) -> Any:
+        operands = tuple(place(x, self._mesh, EVERYWHERE) if isinstance(x, np.generic) else x for x in operands)
+        key = f"{name} {jax.tree.map(lambda x: (x.shape, x.dtype), operands)}"
+        if key not in self._programs:
+            began = time.perf_counter()
+            everywhere = NamedSharding(self._mesh, EVERYWHERE)
+            self._programs[key] = jax.jit(function, out_shardings=everywhere).lower(*operands).compile()
+            self.compile_seconds += time.perf_counter() - began
+        return self._programs[key](*operands)
+
+    def _now(self, index: Array, inputs: Inputs) -> Round:
+        key = fold(inputs.key, Purpose.ALGORITHM, index)
+        return Round(index, key, inputs.cell_weight, inputs.constants)
+
+    def _dealt(self, state: State, index: Array, inputs: Inputs) -> tuple[tuple[Weights, Weights | None], ...]:
+        return tuple((c.weights, c.mask) for c in self.job.algorithm.deal(state, self._now(index, inputs)))
+
+    def _part(
+        self, group: int, cells: tuple[Weights, Weights | None], begin: Array, number: Array, inputs: Inputs
+    ) -> tuple[Weights, Array]:
+        """Sums over a piece of each device's slots."""
+        layout = inputs.layouts[group]
+        return self._summed(*cells, layout, number, inputs, (begin, self._piece_of(len(layout.cell))))
+
+    def _merged(self, state: State, index: Array, models: Any, inputs: Inputs) -> State:
+        now = self._now(index, inputs)
+        dealt = self.job.algorithm.deal(state, now)
+        trained = tuple(c._replace(weights=w) for c, (w, _) in zip(dealt, models, strict=True))
+        return self.job.algorithm.merge(state, trained, now)
+
     def _prepared(self, state: State) -> Inputs:
         """Everything a round reads, on the devices."""
         job, topology, devices = self.job, self.job.algorithm.topology, self._mesh.size
@@ -131,8 +200,9 @@ class Vectorised(Engine):
         for ids, layout in zip(groups, rest.layouts, strict=True):
             if job.algorithm.shared is None:
                 active = [participants(sizes[d], job.participation) for d in ids]
-                chunk, drawn = self._chunk_of(len(layout.cell)), job.participation < 1
-                seats = placement.slots(ids, active, drawn, topology.roster, devices, chunk)
+                slots, drawn = len(layout.cell), job.participation < 1
+                grain = self._piece_of(slots) if self._long else self._chunk_of(slots)
+                seats = placement.slots(ids, active, drawn, topology.roster, devices, grain)
             else:
                 seats = placement.whole_cells(ids, topology.roster, devices)
             for j, clients in enumerate(seats):
@@ -197,8 +267,7 @@ class Vectorised(Engine):
 
     def _round(self, state: State, index: Array, inputs: Inputs) -> tuple[State, Array]:
         algorithm, schedule = self.job.algorithm, self.job.algorithm.schedule
-        key = fold(inputs.key, Purpose.ALGORITHM, index)
-        now = Round(index, key, inputs.cell_weight, inputs.constants)
+        now = self._now(index, inputs)
         dealt = algorithm.deal(state, now)
         train = self._independent if algorithm.shared is None else self._lockstep
 
@@ -221,8 +290,19 @@ class Vectorised(Engine):
     # Independent clients
 
     def _independent(self, cells: Cells, layout: Layout, number: Array, inputs: Inputs) -> tuple[Weights, Array]:
+        return self._summed(cells.weights, cells.mask, layout, number, inputs)
+
+    def _summed(
+        self, models: Weights, mask: Weights | None, layout: Layout, number: Array, inputs: Inputs,
+        piece: tuple[Array, int] | None = None,
+    ) -> tuple[Weights, Array]:  # fmt: skip
+        """The cells' weighted sums over their clients, and losses; or over the piece (begin, size) of each device."""
         chunk = self._chunk_of(len(layout.cell))
-        slots = self._slots(len(cells.ids), layout, number, inputs, pad_to=self._mesh.size * chunk)
+        count = len(next(iter(models.values())))
+        slots = self._slots(count, layout, number, inputs, pad_to=self._mesh.size * (piece[1] if piece else chunk))
+        if piece is not None:
+            apart = jax.tree.map(lambda x: x.reshape(self._mesh.size, -1), slots)
+            slots = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, *piece, axis=1).reshape(-1), apart)
         run = jax.shard_map(
             partial(self._on_device, chunk),
             mesh=self._mesh,
@@ -231,7 +311,7 @@ class Vectorised(Engine):
             check_vma=False,
         )
         first = number * self.job.algorithm.schedule.local_steps
-        weights, losses = run(cells.weights, cells.mask, slots, first, inputs)
+        weights, losses = run(models, mask, slots, first, inputs)
         return weights, losses
 
     @property
@@ -364,6 +444,10 @@ class Vectorised(Engine):
 
 
 PLACES = Inputs(EVERYWHERE, EVERYWHERE, SPREAD, *[EVERYWHERE] * 5)  # type: ignore[arg-type]
+
+
+def _added(a: Any, b: Any) -> Any:
+    return jax.tree.map(jnp.add, a, b)
 
 
 def _own(inputs: Inputs) -> Inputs:
