@@ -168,7 +168,8 @@ class Vectorised(Engine):
             everywhere = NamedSharding(self._mesh, EVERYWHERE)
             self._programs[key] = jax.jit(function, out_shardings=everywhere).lower(*operands).compile()
             self.compile_seconds += time.perf_counter() - began
-        return self._programs[key](*operands)
+        # One at a time: collectives of programs that are under way together may wait for each other's devices for ever.
+        return jax.block_until_ready(self._programs[key](*operands))
 
     def _now(self, index: Array, inputs: Inputs) -> Round:
         key = fold(inputs.key, Purpose.ALGORITHM, index)
