@@ -5,6 +5,7 @@ python benchmarks/workloads.py fedge mlp|cnn FILE.npz    train, print one JSON o
 python benchmarks/workloads.py own   ALGORITHM           one of fedge's other algorithms, on the MLP or the CNN
 python benchmarks/workloads.py memory                    10,000 clients of the MLP in 20 cells
 python benchmarks/workloads.py gemm                      the best large matrix product on all cores
+python benchmarks/workloads.py profile                   a step of the MLP on one core, and what it consists of
 """
 
 from __future__ import annotations
@@ -132,8 +133,43 @@ def gemm() -> dict[str, float]:
     return {"gflops": 2 * 2048**3 / best / 1e9}
 
 
+def profile() -> dict[str, float]:
+    """Microseconds on one core, the best of five: a client's step, its parts alone, and the same products at the speed
+    of a large one. What the parts leave is activations, the small layer and the gather of the minibatch."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    prepare(1)
+    x, w, dz = (jnp.full(shape, 0.01) for shape in ((50, 784), (784, 300), (50, 300)))
+    parts = {
+        "forward": (lambda c: (x + c[0, 0]) @ w, dz),
+        "weight gradient": (lambda c: (x + c[0, 0]).T @ dz, w),
+        "update": (lambda c: c - 0.01 * w, w),
+    }
+
+    def best(run: Any, times: int) -> float:
+        run()
+        seconds = []
+        for _ in range(5):
+            began = time.perf_counter()
+            run()
+            seconds.append(time.perf_counter() - began)
+        return 1e6 * min(seconds) / times
+
+    found = {}
+    for name, (step, start) in parts.items():
+        loop = jax.jit(lambda c, step=step: jax.lax.fori_loop(0, 2000, lambda _, c: step(c), c))
+        found[name] = best(lambda loop=loop, start=start: loop(start * 1e-20).block_until_ready(), 2000)
+    made = build("mlp", devices=1)
+    engine, state = Vectorised(made.job), made.start
+    found["step"] = best(lambda: engine.rounds(state, 0, 1), made.job.steps_per_round)
+    product = 2 * 50 * 784 * 300 / gemm()["gflops"] / 1e3
+    return found | {"each of the two products at the peak": product}
+
+
 def main() -> None:
     what, *rest = sys.argv[1:]
+    if what == "profile":
+        print(json.dumps({name: round(value, 1) for name, value in profile().items()}))
+        return
     if what == "gemm":  # one device with all threads
         print(json.dumps(gemm()))
         return
