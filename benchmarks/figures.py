@@ -24,7 +24,9 @@ def main() -> None:
             words = ["reproduce", target, "--variant", variant, "--draw", "no", "--out", f"{folder}/results"]
             began = time.perf_counter()
             subprocess.run(
-                [sys.executable, "-m", "fedge.cli", *words], check=True, env=os.environ | {"FEDGE_CACHE": folder}
+                [sys.executable, "-m", "fedge.cli", *words],
+                check=True,
+                env=os.environ | {"JAX_COMPILATION_CACHE_DIR": folder},
             )
             seconds = time.perf_counter() - began
             total += seconds

@@ -178,7 +178,7 @@ def main() -> None:
         """One measurement, written down at once: what was measured is not lost if the rest is."""
         runs.setdefault(name, []).append(measure(*words))
         (out / f"{date.today()}-gpu.json").write_text(json.dumps(runs, indent=1) + "\n")
-        print(name, {k: round(v, 4) for k, v in runs[name][-1].items()}, flush=True)
+        print(name, {k: round(v, 4) for k, v in runs[name][-1].items() if isinstance(v, float)}, flush=True)
 
     with tempfile.TemporaryDirectory() as folder:
         take("peak", __file__, "peak")

@@ -122,6 +122,13 @@ def test_an_edge_round_in_several_calls_is_the_same(keys, monkeypatch):
         assert calls.count("part 0") >= 3 * made.job.algorithm.schedule.edge_rounds * 2
 
 
+def test_a_resumed_run_goes_on_piece_by_piece(monkeypatch):
+    """Its record says chunk=1, which is what it was."""
+    monkeypatch.setattr(vectorised, "STEPS_PER_CALL", 7)
+    for chunk, long in ((0, True), (1, True), (3, False)):
+        assert Vectorised(small(clients=29, chunk=chunk).job)._long is long
+
+
 def test_too_many_devices():
     with pytest.raises(ConfigError, match=r"devices=3 was asked for, but JAX has 2 \(cpu\)"):
         train(small(devices=3))

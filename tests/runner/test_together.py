@@ -1,9 +1,13 @@
 """Runs that advance together give the rows of runs made one by one."""
 
+import jax
+import numpy as np
 import pytest
+from jax.errors import JaxRuntimeError
 
 from fedge.runner import together
 from fedge.runner.config import Config
+from fedge.runner.setup import experiment
 from fedge.runner.together import histories
 from fedge.runner.workshop import Workshop
 from tests.helpers import toy
@@ -52,6 +56,31 @@ def test_a_crowd_that_diverges_says_so(monkeypatch, caplog):
     found = rows(configs, True, monkeypatch)
     assert [run[-1]["global_loss"] for run in found] == [None, None]
     assert caplog.text.count("diverged") == 2
+
+
+def test_graphs_of_other_shapes_are_no_company():
+    """Seeds draw other graphs, whose sparse form has as many columns as the most neighbours of an edge."""
+    drawn = {"algorithm": "sdfeel", "graph": "erdos_renyi", "density": 0.04, "clients": 150, "cells": 150}
+    configs = [Config.of(KEYS | drawn | {"seed": s}) for s in range(4)]
+    data = toy((28, 28, 1), train=200, classes=10)
+    shapes = {}
+    for n, config in enumerate(configs):
+        constants = experiment(config, data).job.algorithm.constants
+        shapes.setdefault(str([np.shape(x) for x in jax.tree.leaves(constants)]), []).append(n)
+    assert len(shapes) > 1
+    crowds = [crowd.places for crowd in together._crowds(configs, data)]
+    assert crowds == [places for places in shapes.values() if len(places) > 1]
+
+
+def test_a_crowd_that_does_not_fit_is_run_one_by_one(monkeypatch, caplog):
+    def full(crowds, workshop):
+        raise JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
+
+    configs = [Config.of(KEYS | {"algorithm": "fedavg", "seed": s, "eval_every": 5}) for s in (0, 1)]
+    expected = rows(configs, False, monkeypatch)
+    monkeypatch.setattr(together, "_compile", full)
+    assert rows(configs, True, monkeypatch) == expected
+    assert "did not fit" in caplog.text
 
 
 def test_on_a_cpu_runs_are_made_one_by_one():

@@ -127,7 +127,7 @@ class Vectorised(Engine):
     def _long(self) -> bool:
         """Whether an edge round takes several calls of a program."""
         slots = self.job.steps_per_round // self.job.algorithm.schedule.period // self._mesh.size
-        alone = self.job.algorithm.shared is None and not self._limit
+        alone = self.job.algorithm.shared is None and self._limit <= 1
         return self._on_cpu and alone and slots * self.job.algorithm.schedule.local_steps > 2 * STEPS_PER_CALL
 
     def _piece_of(self, slots: int) -> int:
@@ -148,10 +148,11 @@ class Vectorised(Engine):
             for a in range(schedule.edge_rounds):
                 number, after = np.int32(index * schedule.edge_rounds + a), []
                 for n, (ids, layout) in enumerate(zip(self.groups(state), self._inputs.layouts, strict=True)):
-                    part, slots = partial(self._part, n), len(layout.cell)
+                    part, size = partial(self._part, self._piece_of(len(layout.cell))), len(layout.cell)
+                    slots = self._run(f"slots {n}", partial(self._seated, n, len(ids)), number, self._inputs)
                     sums: Any = None
-                    for begin in range(0, -(-slots // mesh.size), self._piece_of(slots)):
-                        more = self._run(f"part {n}", part, models[n], np.int32(begin), number, self._inputs)
+                    for begin in range(0, -(-size // mesh.size), self._piece_of(size)):
+                        more = self._run(f"part {n}", part, models[n], slots, np.int32(begin), number, self._inputs)
                         sums = more if sums is None else self._run("add", _added, sums, more)
                     after.append((sums[0], models[n][1]))
                     losses[a] += share[list(ids)] @ np.asarray(sums[1], float)
@@ -178,12 +179,19 @@ class Vectorised(Engine):
     def _dealt(self, state: State, index: Array, inputs: Inputs) -> tuple[tuple[Weights, Weights | None], ...]:
         return tuple((c.weights, c.mask) for c in self.job.algorithm.deal(state, self._now(index, inputs)))
 
-    def _part(
-        self, group: int, cells: tuple[Weights, Weights | None], begin: Array, number: Array, inputs: Inputs
-    ) -> tuple[Weights, Array]:
-        """Sums over a piece of each device's slots."""
+    def _seated(self, group: int, cells: int, number: Array, inputs: Inputs) -> Slots:
+        """The slots of an edge round, a row for each device."""
         layout = inputs.layouts[group]
-        return self._summed(*cells, layout, number, inputs, (begin, self._piece_of(len(layout.cell))))
+        slots = self._slots(cells, layout, number, inputs, self._mesh.size * self._piece_of(len(layout.cell)))
+        return jax.tree.map(lambda x: x.reshape(self._mesh.size, -1), slots)
+
+    def _part(
+        self, size: int, cells: tuple[Weights, Weights | None], slots: Slots, begin: Array, number: Array,
+        inputs: Inputs,
+    ) -> tuple[Weights, Array]:  # fmt: skip
+        """Sums over a piece of each device's slots."""
+        piece = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, begin, size, axis=1).reshape(-1), slots)
+        return self._summed(*cells, piece, 1, number, inputs)
 
     def _merged(self, state: State, index: Array, models: Any, inputs: Inputs) -> State:
         now = self._now(index, inputs)
@@ -291,19 +299,14 @@ class Vectorised(Engine):
     # Independent clients
 
     def _independent(self, cells: Cells, layout: Layout, number: Array, inputs: Inputs) -> tuple[Weights, Array]:
-        return self._summed(cells.weights, cells.mask, layout, number, inputs)
+        chunk = self._chunk_of(len(layout.cell))
+        slots = self._slots(len(cells.ids), layout, number, inputs, pad_to=self._mesh.size * chunk)
+        return self._summed(cells.weights, cells.mask, slots, chunk, number, inputs)
 
     def _summed(
-        self, models: Weights, mask: Weights | None, layout: Layout, number: Array, inputs: Inputs,
-        piece: tuple[Array, int] | None = None,
-    ) -> tuple[Weights, Array]:  # fmt: skip
-        """The cells' weighted sums over their clients, and losses; or over the piece (begin, size) of each device."""
-        chunk = self._chunk_of(len(layout.cell))
-        count = len(next(iter(models.values())))
-        slots = self._slots(count, layout, number, inputs, pad_to=self._mesh.size * (piece[1] if piece else chunk))
-        if piece is not None:
-            apart = jax.tree.map(lambda x: x.reshape(self._mesh.size, -1), slots)
-            slots = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, *piece, axis=1).reshape(-1), apart)
+        self, models: Weights, mask: Weights | None, slots: Slots, chunk: int, number: Array, inputs: Inputs
+    ) -> tuple[Weights, Array]:
+        """Weighted sums of the clients' models and losses, cell by cell."""
         run = jax.shard_map(
             partial(self._on_device, chunk),
             mesh=self._mesh,

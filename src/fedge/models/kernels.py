@@ -23,6 +23,12 @@ ROWS = 128  # of a block of the product
 LEAST = 8  # output rows and columns of an image; with fewer, patches are faster
 
 
+def at_hand() -> bool:
+    """Whether this is a GPU that multiplies bfloat16 matrices: NVIDIA's since Ampere."""
+    major = str(getattr(jax.devices()[0], "compute_capability", "")).split(".")[0]
+    return jax.default_backend() == "gpu" and major.isdigit() and int(major) >= 8
+
+
 def serves(x: Array, kernel: Array, stride: tuple[int, int], padding: Any) -> bool:
     """Whether there is a kernel for this convolution, and it is worth while."""
     taps, across, channels, features = kernel.shape

@@ -64,7 +64,7 @@ def client_conv(
     height, width, channels, features = rhs.shape
     if isinstance(padding, str):
         padding = lax.padtype_to_pads(lhs.shape[1:3], (height, width), window_strides, padding)
-    if jax.default_backend() == "gpu" and kernels.serves(lhs, rhs, (window_strides[0], window_strides[1]), padding):
+    if kernels.serves(lhs, rhs, (window_strides[0], window_strides[1]), padding) and kernels.at_hand():
         return kernels.convolve(lhs, rhs, window_strides[0], padding[0][0])
     if any(p != (0, 0) for p in padding):
         lhs = jnp.pad(lhs, ((0, 0), *(tuple(p) for p in padding), (0, 0)))

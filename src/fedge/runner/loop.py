@@ -270,7 +270,7 @@ def digest(made: Experiment) -> dict[str, Any]:
         return {}
     total = hashlib.sha256()
     for array in (made.dataset.x_train, made.dataset.y_train, made.dataset.x_test, made.dataset.y_test):
-        total.update(np.ascontiguousarray(array).data)
+        total.update(np.ascontiguousarray(array).view(np.uint8).data)
     return {"data_sha256": total.hexdigest()}
 
 

@@ -6,6 +6,7 @@ than training them. Runs that differ in what is not compiled in (seed, learning 
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.errors import JaxRuntimeError
 
 from fedge.core.contract import State
 from fedge.data import Dataset
@@ -29,6 +31,7 @@ from fedge.runner.record import Row
 from fedge.runner.setup import Experiment, experiment
 from fedge.runner.workshop import Workshop, shape_of
 
+log = logging.getLogger(__name__)
 ROOM = 2**30  # bytes of clients' models side by side; a run that needs much of it fills a GPU alone
 
 
@@ -63,12 +66,19 @@ class Crowd:
 
 def histories(configs: Sequence[Config], dataset: Dataset, workshop: Workshop) -> Iterator[tuple[int, list[Row]]]:
     """The rows of each run, with its place in the list, in whatever order they finish."""
+    left = set(range(len(configs)))
     with ready(configs[0]):
         crowds = list(_crowds(configs, dataset)) if _worth_while(configs) else []
-        _compile(crowds, workshop)
-        for crowd in crowds:
-            yield from zip(crowd.places, crowd.train(workshop), strict=True)
-    for place in sorted(set(range(len(configs))) - {n for crowd in crowds for n in crowd.places}):
+        try:
+            _compile(crowds, workshop)
+            for crowd in crowds:
+                yield from zip(crowd.places, crowd.train(workshop), strict=True)
+                left -= set(crowd.places)
+        except JaxRuntimeError as problem:
+            if not str(problem).startswith("RESOURCE_EXHAUSTED"):
+                raise
+            log.warning("runs that were to advance together did not fit into memory; going on one by one")
+    for place in sorted(left):
         with tempfile.TemporaryDirectory(prefix="fedge-") as folder:
             done = run(configs[place], out=Path(folder) / "run", dataset=dataset, workshop=workshop)
         yield place, done.history

@@ -88,7 +88,8 @@ def shape_of(made: Experiment) -> str:
     sizes = [len(own) for own in made.job.algorithm.topology.roster]
     exchange = made.job.algorithm.exchange
     negative = isinstance(exchange, Gossip) and bool(exchange.mixing.min() < 0)  # SD-FEEL then averages variances
-    return made.config.model_dump_json(exclude=PER_RUN) + str((sizes, len(made.job.data.order), negative))
+    constants = [np.shape(x) for x in jax.tree.leaves(made.job.algorithm.constants)]  # a drawn graph's neighbours, say
+    return made.config.model_dump_json(exclude=PER_RUN) + str((sizes, len(made.job.data.order), negative, constants))
 
 
 def _custom(made: Experiment) -> bool:
