@@ -78,8 +78,9 @@ def python_of(home: str) -> Path:
     return folder / "bin/python"
 
 
-def measure(*command: Any) -> Run:
-    """A process and all it starts: what it prints, seconds from start to end, peak memory."""
+def measure(*command: Any, tries: int = 2) -> Run:
+    """A process and all it starts: what it prints, seconds from start to end, peak memory. One that fails is repeated
+    once, aloud: pfl's two processes at times abort when they are done."""
     token = f"{os.getpid()}-{time.monotonic_ns()}"
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile("w+") as errors:
         private = {"BENCH_TOKEN": token, "FLWR_HOME": scratch, "RAY_TMPDIR": scratch}
@@ -95,6 +96,9 @@ def measure(*command: Any) -> Run:
         printed = process.stdout.read().strip()
         if process.returncode:
             errors.seek(0)
+            if tries > 1:
+                print(f"{' '.join(map(str, command))} failed; once more", flush=True)
+                return measure(*command, tries=tries - 1)
             raise SystemExit(f"{' '.join(map(str, command))} failed:\n{errors.read()[-3000:]}")
     return (json.loads(printed.splitlines()[-1]) if printed else {}) | {"wall_seconds": seconds, "peak_gb": peak}
 
