@@ -114,8 +114,8 @@ def test_an_edge_round_in_several_calls_is_the_same(keys, monkeypatch):
         engine = Vectorised(made.job)
         assert engine._long
         calls = []
-        run = engine._run
-        monkeypatch.setattr(engine, "_run", lambda name, *rest: (calls.append(name), run(name, *rest))[1])
+        run = engine._pieces.run
+        monkeypatch.setattr(engine._pieces, "run", lambda name, *rest: (calls.append(name), run(name, *rest))[1])
         state, loss = engine.rounds(made.start, 0, 3)
         assert distance(made.evaluated(state), whole) < 1e-13
         assert loss == pytest.approx(losses[-1], abs=1e-13)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -38,6 +38,7 @@ from fedge.engine.base import Engine, Job
 from fedge.engine.lockstep import LOCKSTEP, Cell
 from fedge.engine.memory import need_and_have
 from fedge.engine.mesh import AXIS, EVERYWHERE, SPREAD, mesh_of, place
+from fedge.engine.pieces import Pieces
 
 log = logging.getLogger(__name__)
 STEPS_PER_CALL = 4_000  # of a device; with several, XLA's CPU runtime keeps some kB for each until a call returns
@@ -77,9 +78,10 @@ class Slots(NamedTuple):
 class Vectorised(Engine):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-        self._mesh = mesh_of(job.devices)
+        self.mesh = mesh_of(job.devices)
         self._programs: dict[str, Any] = {}  # by the shapes of their inputs
         self._inputs: Inputs | None = None
+        self._pieces = Pieces(self)
         self._fits = 0  # a chunk that fits into memory, where one did not
 
     def retarget(self, job: Job) -> None:
@@ -90,8 +92,8 @@ class Vectorised(Engine):
     def rounds(self, state: State, first: int, count: int) -> tuple[State, float]:
         """In one call of the program; in several on a CPU, which holds memory for every step until a call returns."""
         if self._long:
-            return self._piecewise(state, first, count)
-        steps = max(1, self.job.steps_per_round // self._mesh.size)
+            return self._pieces.rounds(state, first, count)
+        steps = max(1, self.job.steps_per_round // self.mesh.size)
         most = max(1, STEPS_PER_CALL // steps) if self._on_cpu else max(1, count)
         loss = 0.0
         for begin in range(first, first + max(count, 1), most):
@@ -99,23 +101,23 @@ class Vectorised(Engine):
         return state, loss
 
     def _call(self, state: State, first: int, count: int) -> tuple[State, float]:
-        state = place(state, self._mesh, EVERYWHERE)
-        span = place((np.int32(first), np.int32(first + count)), self._mesh, EVERYWHERE)
+        state = place(state, self.mesh, EVERYWHERE)
+        span = place((np.int32(first), np.int32(first + count)), self.mesh, EVERYWHERE)
         while True:
-            self._inputs = self._inputs or self._prepared(state)
-            shape = f"{self._fits} {jax.tree.map(lambda x: (x.shape, x.dtype), self._inputs)}"
+            inputs = self.inputs(state)
+            shape = f"{self._fits} {jax.tree.map(lambda x: (x.shape, x.dtype), inputs)}"
             try:
                 if shape not in self._programs:
                     began = time.perf_counter()
-                    everywhere = NamedSharding(self._mesh, EVERYWHERE)
-                    lowered = jax.jit(self.program, out_shardings=everywhere).lower(state, span, self._inputs)
+                    everywhere = NamedSharding(self.mesh, EVERYWHERE)
+                    lowered = jax.jit(self.program, out_shardings=everywhere).lower(state, span, inputs)
                     program = lowered.compile()
                     self.compile_seconds += time.perf_counter() - began
-                    need, have = need_and_have(program, self._mesh)
+                    need, have = need_and_have(program, self.mesh)
                     if need > have and self._halve(f"needs {need:.1f} GB of {have:.1f}"):
                         continue
                     self._programs[shape] = program
-                after, loss = self._programs[shape](state, span, self._inputs)
+                after, loss = self._programs[shape](state, span, inputs)
                 return after, float(loss)
             except JaxRuntimeError as problem:
                 alone = jax.process_count() == 1  # the others would not know of another chunk
@@ -126,82 +128,27 @@ class Vectorised(Engine):
     @property
     def _long(self) -> bool:
         """Whether an edge round takes several calls of a program."""
-        slots = self.job.steps_per_round // self.job.algorithm.schedule.period // self._mesh.size
+        slots = self.job.steps_per_round // self.job.algorithm.schedule.period // self.mesh.size
         alone = self.job.algorithm.shared is None and self._limit <= 1
         return self._on_cpu and alone and slots * self.job.algorithm.schedule.local_steps > 2 * STEPS_PER_CALL
 
-    def _piece_of(self, slots: int) -> int:
+    def piece_of(self, slots: int) -> int:
         """A device's slots in one call: all of these in as few, equally long calls as may be."""
-        mine = -(-slots // self._mesh.size)
+        mine = -(-slots // self.mesh.size)
         calls = -(-mine * self.job.algorithm.schedule.local_steps // STEPS_PER_CALL)
         return -(-mine // calls)
 
-    def _piecewise(self, state: State, first: int, count: int) -> tuple[State, float]:
-        """The same rounds with many calls to an edge round: clients' models are summed piece by piece."""
-        schedule, mesh = self.job.algorithm.schedule, self._mesh
-        state = place(state, mesh, EVERYWHERE)
-        self._inputs = self._inputs or self._prepared(state)
-        share, loss = self.job.algorithm.topology.cell_weight, 0.0
-        for index in range(first, first + count):
-            models = self._run("deal", self._dealt, state, np.int32(index), self._inputs)
-            losses = np.zeros(schedule.edge_rounds)
-            for a in range(schedule.edge_rounds):
-                number, after = np.int32(index * schedule.edge_rounds + a), []
-                for n, (ids, layout) in enumerate(zip(self.groups(state), self._inputs.layouts, strict=True)):
-                    part, size = partial(self._part, self._piece_of(len(layout.cell))), len(layout.cell)
-                    slots = self._run(f"slots {n}", partial(self._seated, n, len(ids)), number, self._inputs)
-                    sums: Any = None
-                    for begin in range(0, -(-size // mesh.size), self._piece_of(size)):
-                        more = self._run(f"part {n}", part, models[n], slots, np.int32(begin), number, self._inputs)
-                        sums = more if sums is None else self._run("add", _added, sums, more)
-                    after.append((sums[0], models[n][1]))
-                    losses[a] += share[list(ids)] @ np.asarray(sums[1], float)
-                models = tuple(after)
-            state = self._run("merge", self._merged, state, np.int32(index), models, self._inputs)
-            loss = float(losses.mean())
-        return state, loss
-
-    def _run(self, name: str, function: Callable[..., Any], *operands: Any) -> Any:
-        operands = tuple(place(x, self._mesh, EVERYWHERE) if isinstance(x, np.generic) else x for x in operands)
-        key = f"{name} {jax.tree.map(lambda x: (x.shape, x.dtype), operands)}"
-        if key not in self._programs:
-            began = time.perf_counter()
-            everywhere = NamedSharding(self._mesh, EVERYWHERE)
-            self._programs[key] = jax.jit(function, out_shardings=everywhere).lower(*operands).compile()
-            self.compile_seconds += time.perf_counter() - began
-        # One at a time: collectives of programs that are under way together may wait for each other's devices for ever.
-        return jax.block_until_ready(self._programs[key](*operands))
-
-    def _now(self, index: Array, inputs: Inputs) -> Round:
+    def now(self, index: Array, inputs: Inputs) -> Round:
         key = fold(inputs.key, Purpose.ALGORITHM, index)
         return Round(index, key, inputs.cell_weight, inputs.constants)
 
-    def _dealt(self, state: State, index: Array, inputs: Inputs) -> tuple[tuple[Weights, Weights | None], ...]:
-        return tuple((c.weights, c.mask) for c in self.job.algorithm.deal(state, self._now(index, inputs)))
-
-    def _seated(self, group: int, cells: int, number: Array, inputs: Inputs) -> Slots:
-        """The slots of an edge round, a row for each device."""
-        layout = inputs.layouts[group]
-        slots = self._slots(cells, layout, number, inputs, self._mesh.size * self._piece_of(len(layout.cell)))
-        return jax.tree.map(lambda x: x.reshape(self._mesh.size, -1), slots)
-
-    def _part(
-        self, size: int, cells: tuple[Weights, Weights | None], slots: Slots, begin: Array, number: Array,
-        inputs: Inputs,
-    ) -> tuple[Weights, Array]:  # fmt: skip
-        """Sums over a piece of each device's slots."""
-        piece = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, begin, size, axis=1).reshape(-1), slots)
-        return self._summed(*cells, piece, 1, number, inputs)
-
-    def _merged(self, state: State, index: Array, models: Any, inputs: Inputs) -> State:
-        now = self._now(index, inputs)
-        dealt = self.job.algorithm.deal(state, now)
-        trained = tuple(c._replace(weights=w) for c, (w, _) in zip(dealt, models, strict=True))
-        return self.job.algorithm.merge(state, trained, now)
+    def inputs(self, state: State) -> Inputs:
+        """Everything a round reads, on the devices; prepared once for a job."""
+        self._inputs = self._inputs or self._prepared(state)
+        return self._inputs
 
     def _prepared(self, state: State) -> Inputs:
-        """Everything a round reads, on the devices."""
-        job, topology, devices = self.job, self.job.algorithm.topology, self._mesh.size
+        job, topology, devices = self.job, self.job.algorithm.topology, self.mesh.size
         groups = self.groups(state)
         sizes = [len(r) for r in topology.roster]
         rest = self.arranged(groups)
@@ -210,14 +157,14 @@ class Vectorised(Engine):
             if job.algorithm.shared is None:
                 active = [participants(sizes[d], job.participation) for d in ids]
                 slots, drawn = len(layout.cell), job.participation < 1
-                grain = self._piece_of(slots) if self._long else self._chunk_of(slots)
+                grain = self.piece_of(slots) if self._long else self._chunk_of(slots)
                 seats = placement.slots(ids, active, drawn, topology.roster, devices, grain)
             else:
                 seats = placement.whole_cells(ids, topology.roster, devices)
             for j, clients in enumerate(seats):
                 residents[j].append(clients)
-        data = placement.spread(job.data, [np.concatenate(parts) for parts in residents], self._mesh)
-        return place(rest, self._mesh, EVERYWHERE)._replace(data=data)
+        data = placement.spread(job.data, [np.concatenate(parts) for parts in residents], self.mesh)
+        return place(rest, self.mesh, EVERYWHERE)._replace(data=data)
 
     def arranged(self, groups: list[tuple[int, ...]]) -> Inputs:
         """What a round reads besides data, on the host."""
@@ -254,7 +201,7 @@ class Vectorised(Engine):
         """Train half as many clients side by side, and say so; False where it is one (or one cell) already."""
         sizes = [len(r) for r in self.job.algorithm.topology.roster]
         least = 1 if self.job.algorithm.shared is None else max(sizes)
-        chunk = self._limit or -(-sum(sizes) // self._mesh.size)
+        chunk = self._limit or -(-sum(sizes) // self.mesh.size)
         if chunk <= least or (self._on_cpu and not self._limit):
             return False
         self._fits, self._inputs = -(-chunk // 2), None
@@ -276,7 +223,7 @@ class Vectorised(Engine):
 
     def _round(self, state: State, index: Array, inputs: Inputs) -> tuple[State, Array]:
         algorithm, schedule = self.job.algorithm, self.job.algorithm.schedule
-        now = self._now(index, inputs)
+        now = self.now(index, inputs)
         dealt = algorithm.deal(state, now)
         train = self._independent if algorithm.shared is None else self._lockstep
 
@@ -300,16 +247,16 @@ class Vectorised(Engine):
 
     def _independent(self, cells: Cells, layout: Layout, number: Array, inputs: Inputs) -> tuple[Weights, Array]:
         chunk = self._chunk_of(len(layout.cell))
-        slots = self._slots(len(cells.ids), layout, number, inputs, pad_to=self._mesh.size * chunk)
-        return self._summed(cells.weights, cells.mask, slots, chunk, number, inputs)
+        slots = self.slots(len(cells.ids), layout, number, inputs, pad_to=self.mesh.size * chunk)
+        return self.summed(cells.weights, cells.mask, slots, chunk, number, inputs)
 
-    def _summed(
+    def summed(
         self, models: Weights, mask: Weights | None, slots: Slots, chunk: int, number: Array, inputs: Inputs
     ) -> tuple[Weights, Array]:
         """Weighted sums of the clients' models and losses, cell by cell."""
         run = jax.shard_map(
             partial(self._on_device, chunk),
-            mesh=self._mesh,
+            mesh=self.mesh,
             in_specs=(EVERYWHERE, EVERYWHERE, SPREAD, EVERYWHERE, PLACES),
             out_specs=EVERYWHERE,
             check_vma=False,
@@ -321,17 +268,17 @@ class Vectorised(Engine):
     @property
     def layout(self) -> dict[str, int]:
         return {
-            "devices": self._mesh.size,
+            "devices": self.mesh.size,
             "chunk": self._limit or (1 if self._on_cpu else self.job.algorithm.topology.clients),
         }
 
     def _chunk_of(self, slots: int) -> int:
         """One client at a time keeps a CPU core's cache warm; a GPU wants all of its slots."""
-        return min(self._limit or (1 if self._on_cpu else slots), -(-slots // self._mesh.size))
+        return min(self._limit or (1 if self._on_cpu else slots), -(-slots // self.mesh.size))
 
     @property
     def _on_cpu(self) -> bool:
-        return bool(self._mesh.devices.flat[0].platform == "cpu")
+        return bool(self.mesh.devices.flat[0].platform == "cpu")
 
     def _on_device(
         self, chunk: int, models: Weights, mask: Weights | None, slots: Slots, first: Array, inputs: Inputs
@@ -384,7 +331,7 @@ class Vectorised(Engine):
     # Cells in lockstep
 
     def _lockstep(self, cells: Cells, layout: Layout, number: Array, inputs: Inputs) -> tuple[Weights, Array]:
-        slots = self._slots(len(cells.ids), layout, number, inputs, pad_to=1)
+        slots = self.slots(len(cells.ids), layout, number, inputs, pad_to=1)
         sizes = [len(self.job.algorithm.topology.roster[d]) for d in cells.ids]
         row = np.array([participants(n, self.job.participation) for n in sizes])
         # One row of slots per cell, short rows filled with slots of share 0; whole rows are spread over the devices.
@@ -393,7 +340,7 @@ class Vectorised(Engine):
         real = np.arange(widest) < row[:, None]
         grid = jax.tree.map(lambda x: x[np.where(real, take, take[:, :1])], slots)
         grid = grid._replace(share=jnp.where(real, grid.share, 0))
-        missing = -len(cells.ids) % self._mesh.size
+        missing = -len(cells.ids) % self.mesh.size
         operands = (cells.weights, cells.mask, grid.client, grid.share)
         operands = jax.tree.map(lambda x: jnp.concatenate([x, jnp.repeat(x[:1], missing, 0)]), operands)
 
@@ -411,7 +358,7 @@ class Vectorised(Engine):
             return lax.map(one, operands, batch_size=together if together > 1 else None)
 
         run = jax.shard_map(
-            on_device, mesh=self._mesh, in_specs=(SPREAD, EVERYWHERE, PLACES), out_specs=SPREAD, check_vma=False
+            on_device, mesh=self.mesh, in_specs=(SPREAD, EVERYWHERE, PLACES), out_specs=SPREAD, check_vma=False
         )
         first = number * self.job.algorithm.schedule.local_steps
         weights, losses = run(operands, first, inputs)
@@ -431,7 +378,7 @@ class Vectorised(Engine):
 
     # Who takes part
 
-    def _slots(self, count: int, layout: Layout, number: Array, inputs: Inputs, pad_to: int) -> Slots:
+    def slots(self, count: int, layout: Layout, number: Array, inputs: Inputs, pad_to: int) -> Slots:
         rank = layout.rank
         if self.job.participation < 1:
 
@@ -448,10 +395,6 @@ class Vectorised(Engine):
 
 
 PLACES = Inputs(EVERYWHERE, EVERYWHERE, SPREAD, *[EVERYWHERE] * 5)  # type: ignore[arg-type]
-
-
-def _added(a: Any, b: Any) -> Any:
-    return jax.tree.map(jnp.add, a, b)
 
 
 def _own(inputs: Inputs) -> Inputs:
