@@ -21,6 +21,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from clock import age
 
 from fedge import Dataset
 from fedge.data.sources import where
@@ -68,7 +69,7 @@ def steady(made: Experiment) -> tuple[dict[str, float], Any]:
     """Speed of all rounds after the first."""
     engine, rounds = Vectorised(made.job), made.config.rounds
     state, _ = engine.rounds(made.start, 0, 1)
-    first = _age()
+    first = age()
     began = time.perf_counter()
     state, loss = engine.rounds(state, 1, rounds - 1)
     speed = made.job.steps_per_round * (rounds - 1) / (time.perf_counter() - began)
@@ -78,12 +79,6 @@ def steady(made: Experiment) -> tuple[dict[str, float], Any]:
         "first_round_seconds": first,
         "train_loss": loss,
     }, state
-
-
-def _age() -> float:
-    """Seconds since this process was started."""
-    began = int(Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[19]) / os.sysconf("SC_CLK_TCK")
-    return float(Path("/proc/uptime").read_text().split()[0]) - began
 
 
 OWN = {

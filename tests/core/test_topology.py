@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from fedge.algorithms import ALGORITHMS
 from fedge.core.contract import Cells, Round
-from fedge.core.graph import NAMES, edge_graph, mixing_matrix
-from fedge.core.topology import Topology
+from fedge.core.graph import BUILD, edge_graph, mixing_matrix
+from fedge.core.topology import GRAPHS, Topology
 from fedge.errors import ConfigError
 from fedge.models import make
 from fedge.runner.config import Config
@@ -88,7 +88,11 @@ def test_zeta_of_known_graphs(name, edges, zeta):
     assert found == pytest.approx(zeta, abs=5e-5 if zeta == 0.8257 else 1e-12)
 
 
-@pytest.mark.parametrize("name", NAMES)
+def test_each_named_graph_can_be_made():
+    assert (*BUILD, "erdos_renyi") == GRAPHS
+
+
+@pytest.mark.parametrize("name", GRAPHS)
 @pytest.mark.parametrize("edges", [1, 2, 5, 6])
 def test_named_graphs_are_connected_and_simple(name, edges):
     graph = edge_graph(name, edges)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from fedge.data import Dataset, fetch, load, sources
 from fedge.data.sources import DATASETS, IDX, read_idx
@@ -51,7 +52,38 @@ def test_fedge_data_comes_first(tiny, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDGE_DATA", str(tmp_path / "given"))
     assert sources.where("tiny") == str(tmp_path / "given/tiny")
     assert len(load("tiny").x_train) == 6000
-    assert not sources.cache_folder().exists()
+
+
+def test_what_is_decoded_is_decoded_once_and_then_mapped(tiny, tmp_path, monkeypatch):
+    put(tmp_path / "given/tiny")
+    monkeypatch.setenv("FEDGE_DATA", str(tmp_path / "given"))
+    first = load("tiny")
+    monkeypatch.setattr(sources, "read_idx", None)
+    again = load("tiny")
+    for data in (first, again):
+        assert isinstance(data.x_train, np.memmap)
+        assert data.x_train.ctypes.data % 64 == 0  # so that JAX need not copy it
+        np.testing.assert_array_equal(data.x_train, read_idx(BUILTIN / f"{IDX['x_train']}.gz"))
+    stored = load_file(sources.cache_folder() / "tiny.safetensors")  # what the format's own reader makes of it
+    assert sources.verify(tiny, stored, "the cache") is stored
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(tiny, tmp_path, monkeypatch, caplog):
+    put(tmp_path / "given/tiny")
+    monkeypatch.setenv("FEDGE_DATA", str(tmp_path / "given"))
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("FEDGE_CACHE", str(tmp_path / "file"))
+    assert len(load("tiny").x_train) == 6000
+    assert "tiny cannot be kept in" in caplog.text
+
+
+def test_a_cache_that_changed_is_found_by_its_checksum(tiny):
+    path = sources.store(tiny, sources.read_idx_folder(BUILTIN))
+    raw = bytearray(path.read_bytes())
+    raw[-1] ^= 1
+    path.write_bytes(raw)
+    with pytest.raises(DataError, match=r"of tiny from .* does not have the expected checksum"):
+        load("tiny")
 
 
 def test_fetched_arrays_are_cached_and_read_back(tiny, monkeypatch):

@@ -78,3 +78,19 @@ def samples_keep_their_owners(sizes, seed, overlapping):
                 np.testing.assert_array_equal(there.y[j, mine], data.y[own])
             else:
                 assert count == 1  # an index that leads somewhere, for slots that do not count
+
+
+def test_the_cores_of_a_host_read_the_same_memory(tmp_path):
+    """Aligned samples, also of a mapped file, are nowhere copied; others once."""
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "x.npy", rng.integers(0, 256, (1000, 8), np.uint8))
+    x, n = np.load(tmp_path / "x.npy", mmap_mode="r"), np.arange(1001, dtype=np.int32)
+    data = Data(x, n[:1000], n[1:], np.zeros(1, np.int32), np.array([1000], np.int32))
+    there = placement.shared(data, mesh_of(0))
+    places = [shard.data.unsafe_buffer_pointer() for shard in there.x.addressable_shards]
+    assert places == [x.ctypes.data] * mesh_of(0).size
+    orders = {shard.data.unsafe_buffer_pointer() for shard in there.order.addressable_shards}
+    assert len(orders) == 1
+    for name in Data._fields:
+        for own in np.asarray(getattr(there, name)):
+            np.testing.assert_array_equal(own, getattr(data, name))

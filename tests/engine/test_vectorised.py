@@ -73,7 +73,7 @@ def test_one_compilation_serves_other_seeds_rates_and_partitions(algorithm):
     engine.retarget(other.job)
     borrowed, _ = engine.round(other.start, 0)
     expected, _ = Vectorised(other.job).round(other.start, 0)
-    assert len(engine._programs) == 1
+    assert len(engine.programs) == 1
     assert all((np.asarray(borrowed[p]) == np.asarray(expected[p])).all() for p in expected)
 
 

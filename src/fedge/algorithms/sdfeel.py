@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 
 from fedge.core import tree
 from fedge.core.contract import Algorithm, Cells, Gossip, Knobs, Round, Unitary
-from fedge.core.graph import edge_graph, mixing_matrix
 from fedge.core.schedule import Schedule
 from fedge.core.topology import Matrix, Topology
 from fedge.core.tree import Weights
@@ -38,6 +37,8 @@ from fedge.errors import ConfigError
 def sdfeel(knobs: Knobs, topology: Topology, model: Unitary) -> Algorithm:
     schedule = Schedule(knobs.local_steps, knobs.edge_rounds)
     every_cell = tuple(range(topology.cells))
+    from fedge.core.graph import edge_graph, mixing_matrix
+
     graph = edge_graph(knobs.graph or "", topology.cells, knobs.density or 0.0, knobs.seed)
     mixing, zeta = mixing_matrix(graph, topology.cell_weight)
     if knobs.mixing == "mean":

@@ -18,14 +18,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import networkx as nx
 from jax import Array
 
 from fedge.core.schedule import Schedule
 from fedge.core.topology import Matrix, Topology
 from fedge.core.tree import Weights
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 State = Any
 """What lives between global rounds, a pytree of arrays: one model in the cloud, or one per edge."""

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedge.errors import ConfigError
 
 Matrix = NDArray[np.float64]
+GRAPHS = ("ring", "complete", "bipartite", "star", "path", "grid", "erdos_renyi")  # between edges; made in `core.graph`
 
 
 @dataclass(frozen=True, eq=False)

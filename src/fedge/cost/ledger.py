@@ -16,11 +16,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import networkx as nx
 import numpy as np
 from jax import Array
 from numpy.typing import NDArray
@@ -28,6 +27,9 @@ from numpy.typing import NDArray
 from fedge.core.contract import Algorithm, Cells, Cloud, Direct, Gossip, Round, State
 from fedge.core.keys import Purpose, fold
 from fedge.core.sampling import drawn_participants
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 AHEAD = 64  # rounds that are counted together
 

@@ -5,7 +5,6 @@ XLA's CPU runtime keeps some kB for every matrix product until a call returns (d
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 class Pieces:
     def __init__(self, engine: Vectorised) -> None:
         self._engine = engine
-        self._programs: dict[str, Any] = {}
 
     def rounds(self, state: State, first: int, count: int) -> tuple[State, float]:
         """As `Engine.rounds`."""
@@ -59,13 +57,9 @@ class Pieces:
         """One program at a time: collectives of two that are under way may wait for each other's devices for ever."""
         mesh = self._engine.mesh
         operands = tuple(place(x, mesh, EVERYWHERE) if isinstance(x, np.generic) else x for x in operands)
-        key = f"{name} {jax.tree.map(lambda x: (x.shape, x.dtype), operands)}"
-        if key not in self._programs:
-            began = time.perf_counter()
-            everywhere = NamedSharding(mesh, EVERYWHERE)
-            self._programs[key] = jax.jit(function, out_shardings=everywhere).lower(*operands).compile()
-            self._engine.compile_seconds += time.perf_counter() - began
-        return jax.block_until_ready(self._programs[key](*operands))
+        everywhere = NamedSharding(mesh, EVERYWHERE)
+        program = self._engine.programs.get(name, function, *operands, out_shardings=everywhere)
+        return jax.block_until_ready(program(*operands))
 
     def _dealt(self, state: State, index: Array, inputs: Inputs) -> tuple[tuple[Weights, Weights | None], ...]:
         dealt = self._engine.job.algorithm.deal(state, self._engine.now(index, inputs))

@@ -1,11 +1,15 @@
 """Whose samples lie on which device: only those of the clients that may train there.
 
+The cores of one host share its memory, so there nothing is moved: each reads the samples where they are, which may be a
+file (`data.sources`) of which only what is read takes memory.
+
 The slots of an edge round are spread over the devices in order. With full participation a slot is a client; with less,
 any client of its cell, so the device needs the whole cell. A process builds only what lies on its own devices.
 """
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Sequence
 from typing import Any
 
@@ -81,14 +85,37 @@ def spread(data: Data, residents: list[Clients], mesh: Mesh) -> Data:
             size=sizes,
         )
 
-    here = [(j, d) for j, d in enumerate(mesh.devices.flat) if d.process_index == jax.process_index()]
-    shards = [jax.device_put(Data(*(a[None] for a in part(j))), d) for j, d in here]  # one at a time in host memory
+    held_here = [(j, d) for j, d in enumerate(mesh.devices.flat) if d.process_index == jax.process_index()]
+    shards = [jax.device_put(Data(*(a[None] for a in part(j))), d) for j, d in held_here]  # one at a time on the host
+    source = getattr(data.x, "base", None)
+    if isinstance(source, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        source.madvise(mmap.MADV_DONTNEED)  # what was read of the file lies on the devices now
+    return _joined_up(shards, mesh)
 
+
+def shared(data: Data, mesh: Mesh) -> Data:
+    """`data` with a leading axis of devices, all of them cores of this host: the same memory for each."""
+    aligned = Data(*map(_aligned, whole(data)))
+    return _joined_up([jax.device_put(aligned, device) for device in mesh.devices.flat], mesh)
+
+
+def _joined_up(shards: list[Data], mesh: Mesh) -> Data:
     def joined(*each: Array) -> Array:
-        shape, sharding = (len(residents), *each[0].shape[1:]), NamedSharding(mesh, SPREAD)
+        shape, sharding = (mesh.size, *each[0].shape[1:]), NamedSharding(mesh, SPREAD)
         return jax.make_array_from_single_device_arrays(shape, sharding, list(each))
 
     return Data(*map(joined, *shards))
+
+
+def _aligned(values: NDArray[Any]) -> NDArray[Any]:
+    """On a multiple of 64 bytes, where JAX reads without a copy of its own."""
+    if values.ctypes.data % 64 == 0:
+        return values
+    room = np.empty(values.nbytes + 64, np.uint8)
+    begin = -room.ctypes.data % 64
+    found = room[begin : begin + values.nbytes].view(values.dtype).reshape(values.shape)
+    found[...] = values
+    return found
 
 
 def whole(data: Data) -> Data:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from fedge.core.contract import State
 from fedge.engine import placement
 from fedge.engine.base import Job
 from fedge.engine.mesh import EVERYWHERE, SPREAD, mesh_of, place
+from fedge.engine.programs import Programs
 from fedge.engine.vectorised import Inputs, Vectorised
 
 # Samples are the same for all; whose they are, the seed and the rest differ.
@@ -31,9 +31,8 @@ class Together:
         if self._engine.layout["devices"] != 1:
             raise ValueError("jobs run together on one device only")
         self._mesh = mesh_of(1)
-        self._programs: dict[str, Any] = {}
+        self._programs = Programs()
         self._samples: tuple[Any, Any] = (None, None)
-        self.compile_seconds = 0.0
         self.retarget(jobs)
 
     def retarget(self, jobs: Sequence[Job]) -> None:
@@ -56,14 +55,12 @@ class Together:
     def compiled(self, states: State) -> tuple[Any, Inputs]:
         """The program, compiled unless it is there, and what it reads."""
         self._inputs = self._inputs or self._prepared(states)
-        shape = str(jax.tree.map(lambda x: (x.shape, x.dtype), self._inputs))
-        if shape not in self._programs:
-            began = time.perf_counter()
-            span = (np.int32(0), np.int32(1))
-            run = jax.jit(jax.vmap(self._engine.program, (0, None, AXES)))
-            self._programs[shape] = run.lower(states, span, self._inputs).compile()
-            self.compile_seconds += time.perf_counter() - began
-        return self._programs[shape], self._inputs
+        function = jax.vmap(self._engine.program, (0, None, AXES))
+        return self._programs.get("rounds", function, states, (np.int32(0), np.int32(1)), self._inputs), self._inputs
+
+    @property
+    def compile_seconds(self) -> float:
+        return self._programs.seconds
 
     def _prepared(self, states: State) -> Inputs:
         groups = self._engine.groups(jax.tree.map(lambda x: x[0], states))

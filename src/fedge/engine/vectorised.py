@@ -14,7 +14,6 @@ Shape legend: K slots (client turns in an edge round), D cells of a batch of equ
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -39,6 +38,7 @@ from fedge.engine.lockstep import LOCKSTEP, Cell
 from fedge.engine.memory import need_and_have
 from fedge.engine.mesh import AXIS, EVERYWHERE, SPREAD, mesh_of, place
 from fedge.engine.pieces import Pieces
+from fedge.engine.programs import Programs
 
 log = logging.getLogger(__name__)
 STEPS_PER_CALL = 4_000  # of a device; with several, XLA's CPU runtime keeps some kB for each until a call returns
@@ -79,15 +79,19 @@ class Vectorised(Engine):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self.mesh = mesh_of(job.devices)
-        self._programs: dict[str, Any] = {}  # by the shapes of their inputs
+        self.programs = Programs()
         self._inputs: Inputs | None = None
         self._pieces = Pieces(self)
         self._fits = 0  # a chunk that fits into memory, where one did not
 
     def retarget(self, job: Job) -> None:
         """Go on with another job of the same shape (another seed, learning rate or partition) without compiling."""
-        self.job = job
+        super().retarget(job)
         self._inputs = None
+
+    @property
+    def compile_seconds(self) -> float:
+        return self.programs.seconds
 
     def rounds(self, state: State, first: int, count: int) -> tuple[State, float]:
         """In one call of the program; in several on a CPU, which holds memory for every step until a call returns."""
@@ -104,26 +108,25 @@ class Vectorised(Engine):
         state = place(state, self.mesh, EVERYWHERE)
         span = place((np.int32(first), np.int32(first + count)), self.mesh, EVERYWHERE)
         while True:
-            inputs = self.inputs(state)
-            shape = f"{self._fits} {jax.tree.map(lambda x: (x.shape, x.dtype), inputs)}"
+            operands = (state, span, self.inputs(state))
             try:
-                if shape not in self._programs:
-                    began = time.perf_counter()
-                    everywhere = NamedSharding(self.mesh, EVERYWHERE)
-                    lowered = jax.jit(self.program, out_shardings=everywhere).lower(state, span, inputs)
-                    program = lowered.compile()
-                    self.compile_seconds += time.perf_counter() - began
-                    need, have = need_and_have(program, self.mesh)
-                    if need > have and self._halve(f"needs {need:.1f} GB of {have:.1f}"):
-                        continue
-                    self._programs[shape] = program
-                after, loss = self._programs[shape](state, span, inputs)
-                return after, float(loss)
+                program = self.programs.get(
+                    f"rounds, chunk {self._fits}", self.program, *operands, may_stay=self._may_stay,
+                    out_shardings=NamedSharding(self.mesh, EVERYWHERE),
+                )  # fmt: skip
+                if program is not None:
+                    after, loss = program(*operands)
+                    return after, float(loss)
             except JaxRuntimeError as problem:
                 alone = jax.process_count() == 1  # the others would not know of another chunk
                 full = str(problem).startswith("RESOURCE_EXHAUSTED")
                 if not (alone and full and self._halve("did not fit")):
                     raise
+
+    def _may_stay(self, program: Any) -> bool:
+        """Whether a program fits into memory, or there is no smaller one."""
+        need, have = need_and_have(program, self.mesh)
+        return not (need > have and self._halve(f"needs {need:.1f} GB of {have:.1f}"))
 
     @property
     def _long(self) -> bool:
@@ -148,12 +151,20 @@ class Vectorised(Engine):
         return self._inputs
 
     def _prepared(self, state: State) -> Inputs:
-        job, topology, devices = self.job, self.job.algorithm.topology, self.mesh.size
         groups = self.groups(state)
-        sizes = [len(r) for r in topology.roster]
         rest = self.arranged(groups)
+        if self._on_cpu and jax.process_count() == 1:
+            data = placement.shared(self.job.data, self.mesh)
+        else:
+            data = placement.spread(self.job.data, self._residents(groups, rest.layouts), self.mesh)
+        return place(rest, self.mesh, EVERYWHERE)._replace(data=data)
+
+    def _residents(self, groups: list[tuple[int, ...]], layouts: tuple[Layout, ...]) -> list[NDArray[np.int32]]:
+        """Who may train on each device."""
+        job, topology, devices = self.job, self.job.algorithm.topology, self.mesh.size
+        sizes = [len(r) for r in topology.roster]
         residents: list[list[NDArray[np.int32]]] = [[] for _ in range(devices)]
-        for ids, layout in zip(groups, rest.layouts, strict=True):
+        for ids, layout in zip(groups, layouts, strict=True):
             if job.algorithm.shared is None:
                 active = [participants(sizes[d], job.participation) for d in ids]
                 slots, drawn = len(layout.cell), job.participation < 1
@@ -163,8 +174,7 @@ class Vectorised(Engine):
                 seats = placement.whole_cells(ids, topology.roster, devices)
             for j, clients in enumerate(seats):
                 residents[j].append(clients)
-        data = placement.spread(job.data, [np.concatenate(parts) for parts in residents], self.mesh)
-        return place(rest, self.mesh, EVERYWHERE)._replace(data=data)
+        return [np.concatenate(parts) for parts in residents]
 
     def arranged(self, groups: list[tuple[int, ...]]) -> Inputs:
         """What a round reads besides data, on the host."""

@@ -19,6 +19,8 @@ from jax import Array, lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
+from fedge.models.layers import patches
+
 ROWS = 128  # of a block of the product
 LEAST = 8  # output rows and columns of an image; with fewer, patches are faster
 
@@ -71,20 +73,13 @@ def _backward(
     to_kernel = _weight_gradient(x, gradient, taps, stride, pad, interpret).astype(kernel.dtype).reshape(kernel.shape)
     if stride == 1:  # again a convolution, with the kernel turned round
         return _product(gradient, weights, x.shape, taps, 1, taps - 1 - pad, True, interpret), to_kernel
-    patches = gradient.reshape(-1, features) @ weights.T
-    (to_x,) = jax.vjp(lambda x: _patches(x, taps, stride, pad), x)[1](patches)
+    (to_x,) = jax.vjp(lambda x: patches(x, (taps, taps), (stride, stride), ((pad, pad),) * 2), x)[1](
+        gradient @ weights.T
+    )
     return to_x, to_kernel
 
 
 convolve.defvjp(_forward, _backward)
-
-
-def _patches(x: Array, taps: int, stride: int, pad: int) -> Array:
-    rows, columns = _outputs(x, taps, stride, pad)
-    x = jnp.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
-    ends = (stride * (rows - 1) + 1, stride * (columns - 1) + 1)
-    window = [x[:, i : i + ends[0] : stride, j : j + ends[1] : stride] for i in range(taps) for j in range(taps)]
-    return jnp.concatenate(window, -1).reshape(-1, taps * taps * x.shape[-1])
 
 
 def _at(

@@ -22,8 +22,6 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import Array, lax
 
-from fedge.models import kernels
-
 _ONE_KERNEL: ContextVar[bool] = ContextVar("one kernel", default=False)
 LAYOUT = ("NHWC", "HWIO", "NHWC")
 
@@ -64,20 +62,25 @@ def client_conv(
     height, width, channels, features = rhs.shape
     if isinstance(padding, str):
         padding = lax.padtype_to_pads(lhs.shape[1:3], (height, width), window_strides, padding)
-    if kernels.serves(lhs, rhs, (window_strides[0], window_strides[1]), padding) and kernels.at_hand():
-        return kernels.convolve(lhs, rhs, window_strides[0], padding[0][0])
-    if any(p != (0, 0) for p in padding):
-        lhs = jnp.pad(lhs, ((0, 0), *(tuple(p) for p in padding), (0, 0)))
-    (down, across), (rows, columns) = window_strides, lhs.shape[1:3]
-    out = ((rows - height) // down + 1, (columns - width) // across + 1)
+    if lhs.dtype == jnp.bfloat16 and jax.default_backend() == "gpu":
+        from fedge.models import kernels  # only now: elsewhere they cannot run
+
+        if kernels.serves(lhs, rhs, (window_strides[0], window_strides[1]), padding) and kernels.at_hand():
+            return kernels.convolve(lhs, rhs, window_strides[0], padding[0][0])
+    found = patches(lhs, (height, width), window_strides, padding)
+    flat = jnp.dot(found.reshape(-1, height * width * channels), rhs.reshape(-1, features), precision=precision)
+    return flat.reshape(*found.shape[:3], features)
+
+
+def patches(x: Array, taps: tuple[int, int], stride: Sequence[int], padding: Sequence[tuple[int, int]]) -> Array:
+    """What each output of a convolution sees of B × H × W × C images: B × R × S × taps · C."""
+    if any(tuple(p) != (0, 0) for p in padding):
+        x = jnp.pad(x, ((0, 0), *(tuple(p) for p in padding), (0, 0)))
+    last = [(size - taps[d]) // stride[d] * stride[d] + 1 for d, size in enumerate(x.shape[1:3])]
     window = [
-        lhs[:, i : i + down * (out[0] - 1) + 1 : down, j : j + across * (out[1] - 1) + 1 : across]
-        for i in range(height)
-        for j in range(width)
+        x[:, i : i + last[0] : stride[0], j : j + last[1] : stride[1]] for i in range(taps[0]) for j in range(taps[1])
     ]
-    patches = window[0] if len(window) == 1 else jnp.concatenate(window, axis=-1)
-    flat = jnp.dot(patches.reshape(-1, height * width * channels), rhs.reshape(-1, features), precision=precision)
-    return flat.reshape(lhs.shape[0], *out, features)
+    return window[0] if len(window) == 1 else jnp.concatenate(window, axis=-1)
 
 
 def max_pool(x: Array, size: int) -> Array:

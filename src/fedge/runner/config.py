@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import networkx as nx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from fedge.algorithms import ALGORITHMS
-from fedge.core.graph import NAMES as GRAPH_NAMES
-from fedge.core.graph import edge_graph, require_connected, write_links
+from fedge.core.topology import GRAPHS
 from fedge.cost.clock import SHANNON
 from fedge.data import DATASETS
 from fedge.data.partition import check_counts
@@ -38,7 +36,7 @@ class Config(BaseModel):
     edge_rounds: int = Field(4, ge=1, description="τ2, E/H: edge averages per global round")
     gossip: int | None = Field(None, ge=0, description="α: exchanges between edges per inter-edge step")
     graph: str | None = Field(
-        None, description=f"between edges: {', '.join(GRAPH_NAMES)}, links such as '0-1 1-2', or a file of them"
+        None, description=f"between edges: {', '.join(GRAPHS)}, links such as '0-1 1-2', or a file of them"
     )
     density: float | None = Field(None, gt=0, le=1, description="link probability of graph=erdos_renyi")
     mixing: Literal["optimal", "mean"] | None = Field(
@@ -170,6 +168,8 @@ def check(c: Config) -> None:
         if getattr(c, key) is not None:
             raise ConfigError(f"{key}={getattr(c, key)} has no meaning for {c.algorithm}; leave {key} out")
     if c.graph is not None:
+        from fedge.core.graph import edge_graph
+
         edge_graph(c.graph, c.cells, c.density or 1.0, c.seed)
     wrong = [
         ("class_split", c.partition != "one_class", "partition=one_class"),
@@ -234,7 +234,11 @@ def allowed(key: str) -> str:
 
 def resolve_graph(given: Any) -> str:
     """A graph as a name or written-out links, from a networkx graph or a file with one link per line as well."""
-    if isinstance(given, nx.Graph):
+    if hasattr(given, "to_undirected"):
+        import networkx as nx
+
+        from fedge.core.graph import require_connected, write_links
+
         plain = nx.Graph(given.to_undirected())
         plain.remove_edges_from(list(nx.selfloop_edges(plain)))
         places = {node: d for d, node in enumerate(sorted(plain, key=lambda n: (str(type(n)), n)))}
@@ -242,8 +246,8 @@ def resolve_graph(given: Any) -> str:
     text, path = str(given), Path(str(given))
     if not path.is_file() and ("/" in text or path.suffix):
         raise ConfigError(f"graph={text} is no file; give one with a link such as '0 1' per line, or one of: "
-                          f"{', '.join(GRAPH_NAMES)}")  # fmt: skip
-    if text in GRAPH_NAMES or not path.is_file():
+                          f"{', '.join(GRAPHS)}")  # fmt: skip
+    if text in GRAPHS or not path.is_file():
         return text
     lines = [line.split("#")[0].replace(",", " ").split()[:2] for line in path.read_text().splitlines()]
     return " ".join("-".join(line) for line in lines if line)

@@ -179,7 +179,7 @@ def _train(
     if first:
         log.info("continuing after round %d of %d", first, len(plan))
     listener.ready(made, folder)
-    seconds, done = 0.0, first
+    seconds, done, compiled_before = 0.0, first, engine.compile_seconds
     while done < len(plan):
         end = until(done, len(plan), config.eval_every, config.checkpoint_every)
         tick = time.perf_counter()
@@ -199,14 +199,14 @@ def _train(
     weights = made.evaluated(state)
     record.save_state(folder / "checkpoint.safetensors", state, round=len(plan))
     record.save_state(folder / "weights.safetensors", weights)
-    steps = made.job.steps_per_round * (len(plan) - first)
+    steps, compiling = made.job.steps_per_round * (len(plan) - first), engine.compile_seconds - compiled_before
     result = Result(
         algorithm=config.algorithm,
         config=config,
         history=history,
         wall_seconds=time.perf_counter() - began,
-        compile_seconds=engine.compile_seconds,
-        client_steps_per_second=steps / max(seconds - engine.compile_seconds, 1e-9) if steps else 0.0,
+        compile_seconds=compiling,
+        client_steps_per_second=steps / max(seconds - compiling, 1e-9) if steps else 0.0,
         parameters=made.model.parameters,
         out=folder,
         weights=weights,

@@ -40,7 +40,6 @@ class Workshop:
         key = shape_of(made)
         if key in self._engines:
             self._engines[key].retarget(made.job)
-            self._engines[key].compile_seconds = 0.0
         else:
             self._engines[key] = ENGINES[made.config.engine](made.job)
         return self._engines[key]
