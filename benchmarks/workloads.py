@@ -5,15 +5,17 @@ python benchmarks/workloads.py fedge mlp|cnn FILE.npz    train, print one JSON o
 python benchmarks/workloads.py own   ALGORITHM           one of fedge's other algorithms, on the MLP or the CNN
 python benchmarks/workloads.py memory                    10,000 clients of the MLP in 20 cells
 python benchmarks/workloads.py gemm                      the best large matrix product on all cores
-python benchmarks/workloads.py profile                   a step of the MLP on one core, and what it consists of
+python benchmarks/workloads.py profile mlp|cnn           a step on one core, and what it consists of
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -129,42 +131,41 @@ def gemm() -> dict[str, float]:
     return {"gflops": 2 * 2048**3 / best / 1e9}
 
 
-def profile() -> dict[str, float]:
-    """Microseconds on one core, the best of five: a client's step, its parts alone, and the same products at the speed
-    of a large one. What the parts leave is activations, the small layer and the gather of the minibatch."""
+def profile(name: str, most: int = 12) -> dict[str, float]:
+    """Microseconds of a client's step on one core: what XLA runs in it, the longest first, and what its multiplications
+    would take at the speed of a large product."""
+    from speed import FLOP
+
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     prepare(1)
-    x, w, dz = (jnp.full(shape, 0.01) for shape in ((50, 784), (784, 300), (50, 300)))
-    parts = {
-        "forward": (lambda c: (x + c[0, 0]) @ w, dz),
-        "weight gradient": (lambda c: (x + c[0, 0]).T @ dz, w),
-        "update": (lambda c: c - 0.01 * w, w),
-    }
-
-    def best(run: Any, times: int) -> float:
-        run()
-        seconds = []
-        for _ in range(5):
-            began = time.perf_counter()
-            run()
-            seconds.append(time.perf_counter() - began)
-        return 1e6 * min(seconds) / times
-
-    found = {}
-    for name, (step, start) in parts.items():
-        loop = jax.jit(lambda c, step=step: jax.lax.fori_loop(0, 2000, lambda _, c: step(c), c))
-        found[name] = best(lambda loop=loop, start=start: loop(start * 1e-20).block_until_ready(), 2000)
-    made = build("mlp", devices=1)
-    engine, state = Vectorised(made.job), made.start
-    found["step"] = best(lambda: engine.rounds(state, 0, 1), made.job.steps_per_round)
-    product = 2 * 50 * 784 * 300 / gemm()["gflops"] / 1e3
-    return found | {"each of the two products at the peak": product}
+    made = build(name, devices=1)
+    engine = Vectorised(made.job)
+    state, _ = engine.rounds(made.start, 0, 1)
+    began = time.perf_counter()
+    engine.rounds(state, 1, 1)
+    whole = 1e6 * (time.perf_counter() - began) / made.job.steps_per_round
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder):
+            engine.rounds(state, 1, 1)
+        (file,) = Path(folder).rglob("*.xplane.pb")
+        planes = jax.profiler.ProfileData.from_file(str(file)).planes
+        events = [event for plane in planes for line in plane.lines for event in line.events]
+    shape = dict(re.findall(r"%([\w.-]+) = (\w+\[[\d,]*\])", "".join(p.as_text() for p in engine.programs)))
+    spent: dict[str, float] = {}
+    for event in events:
+        if event.name in shape and not event.name.startswith(("while", "call")):
+            spent[event.name] = spent.get(event.name, 0) + event.duration_ns / 1e3 / made.job.steps_per_round
+    longest = sorted(spent.items(), key=lambda item: -item[1])
+    found = {"step": whole} | {f"{key} -> {shape[key]}": value for key, value in longest[:most]}
+    at_peak = FLOP[name] / gemm()["gflops"] / 1e3
+    return found | {"all others": sum(value for _, value in longest[most:]), "multiplications at the peak": at_peak}
 
 
 def main() -> None:
     what, *rest = sys.argv[1:]
     if what == "profile":
-        print(json.dumps({name: round(value, 1) for name, value in profile().items()}))
+        for part, microseconds in profile(*rest).items():
+            print(f"{microseconds:8.1f}  {part}")
         return
     if what == "gemm":  # one device with all threads
         print(json.dumps(gemm()))

@@ -53,10 +53,18 @@ class Task:
     optimiser: Callable[[Array], optax.GradientTransformation]  # from the learning rate
     scale: Scale  # channel mean and standard deviation of inputs in [0, 1]
     dtype: jnp.dtype
+    windows: bool = False  # the model reads its inputs in overlapping windows: a convolution
     split: Split | None = None  # take gradients by messages between the two halves of a split model
 
     def inputs(self, data: Data, index: Array) -> tuple[Array, Array]:
-        return normalise(data.x[index], self.scale, self.dtype), data.y[index]
+        """Images and labels of these samples.
+
+        For windows in two halves on a CPU: XLA does not fuse beyond a concatenation, and would otherwise look up each
+        pixel anew for every tap of a convolution (90 µs of a CNN's step of 630, instead of 35).
+        """
+        half = len(index) // 2 if self.windows and jax.default_backend() == "cpu" else 0
+        halves = (index[:half], index[half:]) if half else (index,)
+        return normalise(jnp.concatenate([data.x[i] for i in halves]), self.scale, self.dtype), data.y[index]
 
     def indices(self, key: Array, data: Data, client: Array, first: Array, steps: int) -> Array:
         """The samples [steps, B] that a client uses from iteration `first` on."""

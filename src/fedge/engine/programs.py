@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -17,6 +17,9 @@ class Programs:
 
     def __len__(self) -> int:
         return len(self._made)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._made.values())
 
     def get(
         self, name: str, function: Callable[..., Any], *operands: Any, may_stay: Callable[[Any], bool] | None = None,

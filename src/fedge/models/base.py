@@ -79,6 +79,11 @@ class Model:
     def has_statistics(self) -> bool:
         return any(issubclass(v.type, nnx.BatchStat) for v in self.template.values())
 
+    @property
+    def windows(self) -> bool:
+        """Whether there are convolutions in it."""
+        return any(len(v.shape) == 4 for v in self.template.values())
+
     def stage_of(self, path: str) -> str:
         """The stage that owns a parameter."""
         for stage, prefixes in self.stage_paths.items():

@@ -100,11 +100,34 @@ def conv_max_pool(x: Array, kernel: Array, bias: Array) -> Array:
     # Patches in two strides, each of long runs: first along the columns, then along the rows.
     across = jnp.stack([x[:, :, j : j + w].reshape(channels, -1, w * b) for j in range(width)])
     patches = jnp.stack([across[:, :, i : i + h].reshape(width, channels, -1) for i in range(height)])
-    z = kernel.reshape(-1, features).T @ patches.reshape(height * width * channels, -1)
+    z = _taken(kernel.reshape(-1, features), patches.reshape(height * width * channels, -1))
     z = z.reshape(features, h, w, b)[:, : h // 2 * 2, : w // 2 * 2]
     z = _larger(2, z.reshape(features, h // 2, 2, -1))
     z = _larger(3, z.reshape(features, h // 2, w // 2, 2, b))
     return (z + bias[:, None, None, None]).transpose(3, 1, 2, 0)
+
+
+@jax.custom_vjp
+def _taken(kernel: Array, patches: Array) -> Array:
+    """(KKC × F)ᵀ · (KKC × HWB).
+
+    On a CPU the small factor is transposed beforehand: XLA has a faster product then, which it would give up to save
+    the transposition. The gradients are best left as they are.
+    """
+    turned = lax.optimization_barrier(kernel.T) if jax.default_backend() == "cpu" else kernel.T
+    return turned @ patches
+
+
+def _taken_forward(kernel: Array, patches: Array) -> tuple[Array, tuple[Array, Array]]:
+    return _taken(kernel, patches), (kernel, patches)
+
+
+def _taken_backward(kept: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
+    kernel, patches = kept
+    return patches @ gradient.T, kernel @ gradient
+
+
+_taken.defvjp(_taken_forward, _taken_backward)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))

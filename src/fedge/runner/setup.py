@@ -104,6 +104,7 @@ def experiment(
         optimiser=optimiser or build_optimiser(config),
         scale=dataset.scale,
         dtype=jnp.dtype(config.dtype),
+        windows=model.windows,
     )
     check_model(model, task, dataset)
     algorithm = ALGORITHMS[config.algorithm].factory(config, topology, model)
