@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fedge.algorithms import ALGORITHMS
-from fedge.engine import Vectorised, vectorised
+from fedge.engine import Reference, Vectorised, vectorised
 from fedge.errors import ConfigError
 from tests.helpers import distance, small, train
 
@@ -132,3 +132,26 @@ def test_a_resumed_run_goes_on_piece_by_piece(monkeypatch):
 def test_too_many_devices():
     with pytest.raises(ConfigError, match=r"devices=3 was asked for, but JAX has 2 \(cpu\)"):
         train(small(devices=3))
+
+
+@pytest.mark.parametrize(
+    ("keys", "whole"),
+    [
+        ({"algorithm": "hierfavg", "cells": 4, "clients": 12}, True),
+        ({"algorithm": "sdfeel", "cells": 4, "clients": 12, "participation": 0.6}, True),
+        ({"algorithm": "hist", "cells": 4, "clients": 12}, True),
+        ({"algorithm": "hierfavg", "cells": 4, "clients": 13}, False),  # cells of different sizes
+        ({"algorithm": "hierfavg", "cells": 3, "clients": 12}, False),  # two devices cannot share them evenly
+        ({"algorithm": "hierfavg", "cells": 4, "clients": 12, "chunk": 4}, False),  # a chunk that runs over
+    ],
+    ids=str,
+)
+def test_devices_that_train_whole_cells_need_no_others(keys, whole):
+    with jax.enable_x64(True):
+        made = small(dtype="float64", devices=2, **keys)
+        engine = Vectorised(made.job)
+        state, loss = engine.rounds(made.start, 0, 2)
+        assert engine._even == [whole]
+        expected, expected_loss = Reference(made.job).rounds(made.start, 0, 2)
+        assert loss == pytest.approx(expected_loss, rel=1e-12)
+        assert distance(state, expected) < 1e-12

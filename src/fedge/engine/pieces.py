@@ -78,7 +78,7 @@ class Pieces:
     ) -> tuple[Weights, Array]:  # fmt: skip
         """Sums over a piece of each device's slots."""
         piece = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, begin, size, axis=1).reshape(-1), slots)
-        return self._engine.summed(*cells, piece, 1, number, inputs)
+        return self._engine.summed(*cells, piece, 1, number, inputs, whole=False)
 
     def _merged(self, state: State, index: Array, models: Any, inputs: Inputs) -> State:
         algorithm, now = self._engine.job.algorithm, self._engine.now(index, inputs)

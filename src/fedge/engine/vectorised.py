@@ -3,8 +3,9 @@
 Clients are independent between edge averages, so they are spread over the devices, taken in chunks (side by side under
 `vmap`, or one at a time, which is what a CPU core likes), and each result is folded at once into its cell's running
 weighted sum. A device needs chunk × model + cells × model, whatever the number of clients, and the samples of its own
-clients (`placement`). Where a cell shares a part of its model (`Algorithm.shared`), its clients advance in lockstep
-instead, and cells are spread over the devices. The devices may be those of several processes: sums are collectives.
+clients (`placement`); where equal cells can be shared out evenly, it needs the models of its own cells only. Where a
+cell shares a part of its model (`Algorithm.shared`), its clients advance in lockstep instead, and cells are spread over
+the devices. The devices may be those of several processes: sums are collectives.
 
 Nothing that varies between runs of one shape (seed, learning rate, partition, weights) is compiled in.
 
@@ -82,6 +83,7 @@ class Vectorised(Engine):
         self.programs = Programs()
         self._inputs: Inputs | None = None
         self._pieces = Pieces(self)
+        self._even: list[bool] = []  # for each batch of cells, whether devices have whole ones
         self._fits = 0  # a chunk that fits into memory, where one did not
 
     def retarget(self, job: Job) -> None:
@@ -111,7 +113,7 @@ class Vectorised(Engine):
             operands = (state, span, self.inputs(state))
             try:
                 program = self.programs.get(
-                    f"rounds, chunk {self._fits}", self.program, *operands, may_stay=self._may_stay,
+                    f"rounds {self._fits} {self._even}", self.program, *operands, may_stay=self._may_stay,
                     out_shardings=NamedSharding(self.mesh, EVERYWHERE),
                 )  # fmt: skip
                 if program is not None:
@@ -153,6 +155,8 @@ class Vectorised(Engine):
     def _prepared(self, state: State) -> Inputs:
         groups = self.groups(state)
         rest = self.arranged(groups)
+        slots = [len(layout.cell) for layout in rest.layouts]
+        self._even = [self.whole_cells(ids, n) for ids, n in zip(groups, slots, strict=True)]
         if self._on_cpu and jax.process_count() == 1:
             data = placement.shared(self.job.data, self.mesh)
         else:
@@ -258,17 +262,27 @@ class Vectorised(Engine):
     def _independent(self, cells: Cells, layout: Layout, number: Array, inputs: Inputs) -> tuple[Weights, Array]:
         chunk = self._chunk_of(len(layout.cell))
         slots = self.slots(len(cells.ids), layout, number, inputs, pad_to=self.mesh.size * chunk)
-        return self.summed(cells.weights, cells.mask, slots, chunk, number, inputs)
+        whole = self.whole_cells(cells.ids, len(layout.cell))
+        return self.summed(cells.weights, cells.mask, slots, chunk, number, inputs, whole)
+
+    def whole_cells(self, ids: Sequence[int], slots: int) -> bool:
+        """Whether each of several devices trains whole cells, as many as the others. Then none needs another's models,
+        and no sums have to be added up."""
+        active = {participants(len(self.job.algorithm.topology.roster[d]), self.job.participation) for d in ids}
+        even = len(active) == 1 and len(ids) % self.mesh.size == 0
+        return even and self.mesh.size > 1 and slots % (self.mesh.size * self._chunk_of(slots)) == 0
 
     def summed(
-        self, models: Weights, mask: Weights | None, slots: Slots, chunk: int, number: Array, inputs: Inputs
-    ) -> tuple[Weights, Array]:
+        self, models: Weights, mask: Weights | None, slots: Slots, chunk: int, number: Array, inputs: Inputs,
+        whole: bool,
+    ) -> tuple[Weights, Array]:  # fmt: skip
         """Weighted sums of the clients' models and losses, cell by cell."""
+        cells = SPREAD if whole else EVERYWHERE
         run = jax.shard_map(
-            partial(self._on_device, chunk),
+            partial(self._on_device, chunk, whole),
             mesh=self.mesh,
-            in_specs=(EVERYWHERE, EVERYWHERE, SPREAD, EVERYWHERE, PLACES),
-            out_specs=EVERYWHERE,
+            in_specs=(cells, cells, SPREAD, EVERYWHERE, PLACES),
+            out_specs=cells,
             check_vma=False,
         )
         first = number * self.job.algorithm.schedule.local_steps
@@ -291,11 +305,14 @@ class Vectorised(Engine):
         return bool(self.mesh.devices.flat[0].platform == "cpu")
 
     def _on_device(
-        self, chunk: int, models: Weights, mask: Weights | None, slots: Slots, first: Array, inputs: Inputs
-    ) -> tuple[Weights, Array]:
+        self, chunk: int, whole: bool, models: Weights, mask: Weights | None, slots: Slots, first: Array,
+        inputs: Inputs,
+    ) -> tuple[Weights, Array]:  # fmt: skip
         """This device's share of the slots, a chunk at a time, summed into the cells' models over all devices."""
         count = next(iter(models.values())).shape[0]
         inputs = _own(inputs)
+        if whole:
+            slots = slots._replace(cell=slots.cell - count * lax.axis_index(AXIS))
 
         def client(cell: Array, i: Array) -> tuple[Weights, Array]:
             weights = {path: w[cell] for path, w in models.items()}
@@ -317,7 +334,7 @@ class Vectorised(Engine):
         else:
             total, losses = lax.scan(several, nothing, jax.tree.map(lambda x: x.reshape(-1, chunk), slots))
         per_cell = jax.ops.segment_sum(slots.share * losses.reshape(-1), slots.cell, count)
-        return lax.psum((total, per_cell), AXIS)
+        return (total, per_cell) if whole else lax.psum((total, per_cell), AXIS)
 
     def _local(
         self, weights: Weights, mask: Weights | None, client: Array, first: Array, inputs: Inputs
