@@ -3,14 +3,16 @@
     make growth                 all four; about half an hour on 2 cores
     python benchmarks/growth.py clients cells
 
-Each point is a process of its own: global rounds after the first are timed, for two seconds or one round; the peak
-resident memory is that of the whole process. Writes benchmarks/results/DATE-growth.json, .md and .png.
+Each point is a process of its own: one global round after the first is timed, or, where it is short, two seconds of
+them, five times (the median); the peak resident memory is that of the whole process. Compile seconds are few where a
+compiled program was in the cache. Writes benchmarks/results/DATE-growth.json, .md and .png.
 """
 
 from __future__ import annotations
 
 import json
 import resource
+import statistics
 import subprocess
 import sys
 import time
@@ -61,14 +63,15 @@ def point(axis: str, n: int) -> dict[str, Any]:
     ready = time.perf_counter() - began
     engine = Vectorised(made.job)
     state, _ = engine.rounds(made.start, 0, 1)
-    began = time.perf_counter()
-    engine.rounds(state, 1, 1)
-    seconds = time.perf_counter() - began
-    if seconds < 2:  # too short to be timed, so two seconds of them
-        rounds = int(2 / seconds) + 1
+
+    def timed(rounds: int) -> float:
         began = time.perf_counter()
-        engine.rounds(state, 2, rounds)
-        seconds = (time.perf_counter() - began) / rounds
+        engine.rounds(state, 1, rounds)
+        return (time.perf_counter() - began) / rounds
+
+    seconds = timed(1)
+    if seconds < 2:  # too short to be timed, so two seconds of them, and the middle one of five such times
+        seconds = statistics.median(timed(int(2 / seconds) + 1) for _ in range(5))
     return {
         "n": n,
         "parameters": made.model.parameters,

@@ -4,15 +4,17 @@
     python benchmarks/speed.py fedge "PyTorch loop"     only these;   REPEATS=5 for more repeats than 3
 
 Every contender trains the same two workloads from the same initial weights on the same samples in the same order, and
-its final model is held against fedge's. Each measurement is a process of its own, timed from its start to its end; its
-memory is that of all processes it starts (proportional set size, sampled). The peers live in environments of their own,
-.venv-NAME, made on first use from benchmarks/peers/NAME.txt. Writes benchmarks/results/DATE-speed.json and .md.
+its final model is held against fedge's. Each measurement is a process of its own, timed from its start to its end; the
+memory of all processes it starts (proportional set size, sampled) is measured in a run of its own. The peers live in
+environments of their own, .venv-NAME, made on first use from benchmarks/peers/NAME.txt. Writes
+benchmarks/results/DATE-speed.json and .md.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -20,12 +22,9 @@ import tempfile
 import time
 import venv
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from fedge.data.sources import where
-from fedge.runner.device import cores, prepare
-from fedge.runner.record import environment
 
 HERE = Path(__file__).parent
 REPEATS = int(os.environ.get("REPEATS", "3"))
@@ -40,6 +39,7 @@ LOADS = {
 }
 
 
+OWN = ("hierfavg", "hfedavg", "hist", "sdfeel", "hiersfl")
 BARE = "import jax, flax.nnx, optax; a = jax.numpy.ones((8, 8)); print('{}') if (a @ a).sum() else None"
 
 
@@ -78,33 +78,40 @@ def python_of(home: str) -> Path:
     return folder / "bin/python"
 
 
-def measure(*command: Any, tries: int = 2) -> Run:
-    """A process and all it starts: what it prints, seconds from start to end, peak memory. One that fails is repeated
-    once, aloud: pfl's two processes at times abort when they are done."""
+def measure(*command: Any, watch: bool = False, tries: int = 2) -> Run:
+    """A process and all it starts: what it prints, seconds from start to end, and, if watched, its peak memory.
+
+    Watching takes an eighth of a core from whoever uses all of them, so what is watched is not timed. A process that
+    fails is repeated once, aloud: pfl's two at times abort when they are done.
+    """
     token = f"{os.getpid()}-{time.monotonic_ns()}"
-    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile("w+") as errors:
+    files = partial(tempfile.TemporaryFile, "w+")
+    with tempfile.TemporaryDirectory() as scratch, files() as out, files() as errors:
         private = {"BENCH_TOKEN": token, "FLWR_HOME": scratch, "RAY_TMPDIR": scratch}
         began, peak = time.perf_counter(), 0.0
-        process = subprocess.Popen(
-            [str(word) for word in command], stdout=subprocess.PIPE, stderr=errors, text=True, env=os.environ | private
-        )
-        while process.poll() is None:
+        process = subprocess.Popen([str(word) for word in command], stdout=out, stderr=errors, env=os.environ | private)
+        while watch and process.poll() is None:
             peak = max(peak, memory(token))
             time.sleep(0.1)
+        process.wait()
         seconds = time.perf_counter() - began
-        assert process.stdout is not None
-        printed = process.stdout.read().strip()
+        out.seek(0)
+        printed = out.read().strip()
         if process.returncode:
             errors.seek(0)
             if tries > 1:
                 print(f"{' '.join(map(str, command))} failed; once more", flush=True)
-                return measure(*command, tries=tries - 1)
+                return measure(*command, watch=watch, tries=tries - 1)
             raise SystemExit(f"{' '.join(map(str, command))} failed:\n{errors.read()[-3000:]}")
-    return (json.loads(printed.splitlines()[-1]) if printed else {}) | {"wall_seconds": seconds, "peak_gb": peak}
+    found = json.loads(printed.splitlines()[-1]) if printed else {}
+    return found | ({"peak_gb": peak} if watch else {"wall_seconds": seconds})
 
 
 def memory(token: str) -> float:
-    """Gigabytes of all processes with this token in their environment."""
+    """Gigabytes of all processes with this token in their environment; pages they share are counted once.
+
+    (This process must not share any with them, so it imports nothing of fedge before it is done measuring.)
+    """
     total = 0
     for folder in Path("/proc").iterdir():
         try:
@@ -117,38 +124,50 @@ def memory(token: str) -> float:
 
 
 def main() -> None:
-    prepare()
     chosen = sys.argv[1:] or ["fedge", *PEERS]
     if unknown := set(chosen) - {"fedge", *PEERS}:
         raise SystemExit(f"unknown: {', '.join(sorted(unknown))}; there are: fedge, {', '.join(PEERS)}")
     homes = {peer.home: python_of(peer.home) for name, peer in PEERS.items() if name in chosen}
-    torch = python_of("torch")
-    images = where("mnist")
+    torch, workloads = python_of("torch"), HERE / "workloads.py"
+    images = measure(sys.executable, workloads, "where")["mnist"]
     if images is not None:  # wherever it is, also for processes with a cache folder of their own
         os.environ["FEDGE_DATA"] = images
     runs: dict[str, list[Run]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["FEDGE_CACHE"] = folder  # the first repeat compiles, the others find what it compiled
         files = {name: Path(folder) / f"{name}.npz" for name in FLOP}
-        workloads = HERE / "workloads.py"
+        os.environ["FEDGE_CACHE"] = folder
+        os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
         for name, file in files.items():
             measure(sys.executable, workloads, "dump", name, file)
+        everything = {"bare": [sys.executable, "-c", BARE]}
+        for load, file in files.items():
+            everything[f"fedge {load}"] = [sys.executable, workloads, "fedge", load, file]
+            for name in (n for n in PEERS if n in chosen):
+                peer = PEERS[name]
+                everything[f"{name} {load}"] = [
+                    homes[peer.home], HERE / "peers" / peer.script, load, file, *peer.words
+                ]  # fmt: skip
+        everything |= {load: [sys.executable, workloads, "own", load] for load in OWN}
+        compiled = Path(folder) / "compiled"
+        print("memory …", flush=True)
+        shutil.rmtree(compiled)
+        peaks = {name: measure(*command, watch=True)["peak_gb"] for name, command in everything.items()}
+        many = (sys.executable, workloads, "memory")
+        runs["memory"] = [measure(*many) | {"peak_gb": measure(*many, watch=True)["peak_gb"]}]
+        shutil.rmtree(compiled)  # the first repeat compiles, the others find what it compiled
+        threads = len(os.sched_getaffinity(0))
         for number in range(REPEATS):
             print(f"repeat {number + 1} of {REPEATS} …", flush=True)
-            for what in ((sys.executable, workloads, "gemm"), (torch, HERE / "peers/torch_loop.py", "gemm", cores())):
+            for what in ((sys.executable, workloads, "gemm"), (torch, HERE / "peers/torch_loop.py", "gemm", threads)):
                 runs.setdefault("gemm", []).append(measure(*what))
-            for load, file in files.items():
-                own = measure(sys.executable, workloads, "fedge", load, file)
-                runs.setdefault(f"fedge {load}", []).append(own)
-                for name in (n for n in PEERS if n in chosen):
-                    peer = PEERS[name]
-                    found = measure(homes[peer.home], HERE / "peers" / peer.script, load, file, *peer.words)
-                    runs.setdefault(f"{name} {load}", []).append(found)
-            for load in ("hierfavg", "hfedavg", "hist", "sdfeel", "hiersfl"):
-                runs.setdefault(load, []).append(measure(sys.executable, workloads, "own", load))
-            runs.setdefault("bare", []).append(measure(sys.executable, "-c", BARE))
-        runs["memory"] = [measure(sys.executable, workloads, "memory")]
-    hardware = environment(0)
+            for name, command in everything.items():
+                runs.setdefault(name, []).append(measure(*command) | {"peak_gb": peaks[name]})
+
+    from fedge.runner.device import prepare
+    from fedge.runner.record import environment
+
+    prepare()
+    hardware = environment(0) | {"data": "mnist" if images is not None else "fashion-mini"}
     report = describe(runs, hardware, chosen)
     stem = HERE / f"results/{date.today()}-speed"
     stem.parent.mkdir(exist_ok=True)
@@ -168,8 +187,13 @@ def describe(runs: dict[str, list[Run]], hardware: dict[str, Any], chosen: list[
         "are client SGD steps after the first round; ratios are fedge's speed over theirs within one repeat; seconds "
         "are from the start of the process to its end, imports and compilation included (fedge cold: nothing compiled "
         f"before). The best 2048³ float32 product of JAX or PyTorch in these repeats: {peak:.0f} GFLOP/s; only "
-        "multiplications that are needed are counted (no input gradient of the first layer). "
-        + ("MNIST; the others are given its images as float32 numbers." if where("mnist") else "Built-in images."),
+        "multiplications that are needed are counted (no input gradient of the first layer). Peak memory is that of a "
+        "run of its own, in which fedge compiles. "
+        + (
+            "MNIST; the others are given its images as float32 numbers."
+            if hardware["data"] == "mnist"
+            else "Built-in images."
+        ),
     ]
     for load in FLOP:
         ours = runs[f"fedge {load}"]
@@ -182,7 +206,7 @@ def describe(runs: dict[str, list[Run]], hardware: dict[str, Any], chosen: list[
             "| | steps/s | fedge is faster by | target | seconds in all | peak GB | final models differ by | of |",
             "|---|---|---|---|---|---|---|---|",
             f"| **fedge** | {spread([r['steps_per_second'] for r in ours], 0)} | | | {cold:.1f} cold, "
-            f"{statistics.median(warm or [cold]):.1f} | {spread([r['peak_gb'] for r in ours], 2)} | | |",
+            f"{statistics.median(warm or [cold]):.1f} | {ours[0]['peak_gb']:.2f} | | |",
         ]
         for name in (n for n in PEERS if n in chosen):
             theirs = runs[f"{name} {load}"]
@@ -191,7 +215,7 @@ def describe(runs: dict[str, list[Run]], hardware: dict[str, Any], chosen: list[
             text.append(
                 f"| {name} | {spread([r['steps_per_second'] for r in theirs], 0)} | {spread(ratio, 2)}× "
                 f"| {TARGETS[load].get(name, '')} | {spread([r['wall_seconds'] for r in theirs], 1)} "
-                f"| {spread([r['peak_gb'] for r in theirs], 2)} | {max(r['largest_difference'] for r in theirs):.0e} "
+                f"| {theirs[0]['peak_gb']:.2f} | {max(r['largest_difference'] for r in theirs):.0e} "
                 f"| {versions} |"
             )
         text += ["", f"fedge's best repeat: {share:.0%} of the GEMM peak (target {SHARE[load]:.0%})."]
@@ -201,18 +225,18 @@ def describe(runs: dict[str, list[Run]], hardware: dict[str, Any], chosen: list[
             f"{statistics.median(again or [begun]):.1f} s with the compiled program in the cache."
         )
     text += ["", "## fedge's other algorithms", "", "| | steps/s | compile s, cold | peak GB |", "|---|---|---|---|"]
-    for load in ("hierfavg", "hfedavg", "hist", "sdfeel", "hiersfl"):
+    for load in OWN:
         mine = runs[load]
         text.append(
             f"| {load}, {mine[0]['what']} | {spread([r['steps_per_second'] for r in mine], 0)} "
-            f"| {mine[0]['compile_seconds']:.1f} | {spread([r['peak_gb'] for r in mine], 2)} |"
+            f"| {mine[0]['compile_seconds']:.1f} | {mine[0]['peak_gb']:.2f} |"
         )
     ratio = [a["steps_per_second"] / b["steps_per_second"] for a, b in zip(runs["hist"], runs["hfedavg"], strict=True)]
     many = runs["memory"][0]
     text += [
         "",
         f"A process that imports JAX, Flax and optax and multiplies one small matrix, compiled: peak "
-        f"{spread([r['peak_gb'] for r in runs['bare']], 2)} GB.",
+        f"{runs['bare'][0]['peak_gb']:.2f} GB.",
         "",
         f"HIST with N = 4 makes {spread(ratio, 2)} times the client steps per second of HFedAvg (target 3).",
         "",

@@ -4,6 +4,7 @@ python benchmarks/workloads.py dump  mlp|cnn FILE.npz    the data, initial weigh
 python benchmarks/workloads.py fedge mlp|cnn FILE.npz    train, print one JSON object
 python benchmarks/workloads.py own   ALGORITHM           one of fedge's other algorithms, on the MLP or the CNN
 python benchmarks/workloads.py memory                    10,000 clients of the MLP in 20 cells
+python benchmarks/workloads.py where                     where MNIST is, if it is at hand
 python benchmarks/workloads.py gemm                      the best large matrix product on all cores
 python benchmarks/workloads.py profile mlp|cnn           a step on one core, and what it consists of
 """
@@ -166,6 +167,9 @@ def main() -> None:
     if what == "profile":
         for part, microseconds in profile(*rest).items():
             print(f"{microseconds:8.1f}  {part}")
+        return
+    if what == "where":
+        print(json.dumps({"mnist": where("mnist")}))
         return
     if what == "gemm":  # one device with all threads
         print(json.dumps(gemm()))

@@ -77,6 +77,17 @@ def test_a_cache_that_cannot_be_written_is_done_without(tiny, tmp_path, monkeypa
     assert "tiny cannot be kept in" in caplog.text
 
 
+def test_a_damaged_copy_of_what_can_be_decoded_is_made_anew(tiny, tmp_path, monkeypatch):
+    put(tmp_path / "given/tiny")
+    monkeypatch.setenv("FEDGE_DATA", str(tmp_path / "given"))
+    load("tiny")
+    copy = sources.cache_folder() / "tiny.safetensors"
+    copy.write_bytes(copy.read_bytes()[:1000])
+    assert len(load("tiny").x_train) == 6000
+    assert sources.verify(tiny, sources.read_arrays(copy), "the cache")
+    assert [p.name for p in sources.cache_folder().iterdir()] == ["tiny.safetensors"]
+
+
 def test_a_cache_that_changed_is_found_by_its_checksum(tiny):
     path = sources.store(tiny, sources.read_idx_folder(BUILTIN))
     raw = bytearray(path.read_bytes())

@@ -1,5 +1,7 @@
 """Every device holds the samples of whoever may train on it, under indices that lead to them."""
 
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
@@ -78,6 +80,25 @@ def samples_keep_their_owners(sizes, seed, overlapping):
                 np.testing.assert_array_equal(there.y[j, mine], data.y[own])
             else:
                 assert count == 1  # an index that leads somewhere, for slots that do not count
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="how much of a file is in memory is known on Linux")
+def test_what_was_taken_from_a_mapped_file_does_not_stay_in_memory(tmp_path):
+    """A process that takes its clients' images from a file holds those, not the file."""
+    np.save(tmp_path / "images.npy", np.ones((4000, 1024), np.uint8))
+    x, n = np.load(tmp_path / "images.npy", mmap_mode="r"), np.arange(4000, dtype=np.int32)
+    data = Data(np.asanyarray(x), n, n, n, np.ones(4000, np.int32))
+    assert int(x[::2].sum()) == 2000 * 1024
+    assert resident("images.npy") > 2_000_000
+    there = placement.spread(data, np.array_split(n, mesh_of(0).size), mesh_of(0))
+    assert resident("images.npy") == 0
+    assert there.x.sum() == there.x.size
+
+
+def resident(name):
+    """Bytes of a mapped file that are in this process's memory."""
+    parts = Path("/proc/self/smaps").read_text().split(name)[1:]
+    return sum(int(part.split("Rss:")[1].split()[0]) * 1024 for part in parts)
 
 
 def test_the_cores_of_a_host_read_the_same_memory(tmp_path):

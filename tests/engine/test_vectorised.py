@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fedge.algorithms import ALGORITHMS
-from fedge.engine import Reference, Vectorised, vectorised
+from fedge.engine import Reference, Vectorised, placement, vectorised
 from fedge.errors import ConfigError
 from tests.helpers import distance, small, train
 
@@ -80,7 +80,8 @@ def test_one_compilation_serves_other_seeds_rates_and_partitions(algorithm):
 def test_a_chunk_that_does_not_fit_is_halved_aloud(monkeypatch, caplog):
     """And clients still find their own samples on the devices, also when the engine goes on with another job."""
     answers = iter([(9.0, 1.0)])
-    monkeypatch.setattr("fedge.engine.vectorised.need_and_have", lambda program, mesh: next(answers, (0.0, 1.0)))
+    monkeypatch.setattr(vectorised, "need_and_have", lambda program, mesh, shared: next(answers, (0.0, 1.0)))
+    monkeypatch.setattr(Vectorised, "_one_memory", False)
     made, other = small(clients=11, chunk=5), small(clients=11, chunk=5, seed=3)
     engine = Vectorised(made.job)
     halved, _ = engine.round(made.start, 0)
@@ -137,12 +138,13 @@ def test_too_many_devices():
 @pytest.mark.parametrize(
     ("keys", "whole"),
     [
-        ({"algorithm": "hierfavg", "cells": 4, "clients": 12}, True),
-        ({"algorithm": "sdfeel", "cells": 4, "clients": 12, "participation": 0.6}, True),
-        ({"algorithm": "hist", "cells": 4, "clients": 12}, True),
-        ({"algorithm": "hierfavg", "cells": 4, "clients": 13}, False),  # cells of different sizes
-        ({"algorithm": "hierfavg", "cells": 3, "clients": 12}, False),  # two devices cannot share them evenly
-        ({"algorithm": "hierfavg", "cells": 4, "clients": 12, "chunk": 4}, False),  # a chunk that runs over
+        ({"algorithm": "hierfavg", "cells": 4, "clients": 12}, [True]),
+        ({"algorithm": "sdfeel", "cells": 4, "clients": 12, "participation": 0.6}, [True]),
+        ({"algorithm": "hist", "cells": 4, "clients": 12}, [True]),
+        ({"algorithm": "hist", "cells": 7, "clients": 21}, [True, False]),  # in two batches, of other shapes
+        ({"algorithm": "hierfavg", "cells": 4, "clients": 13}, [False]),  # cells of different sizes
+        ({"algorithm": "hierfavg", "cells": 3, "clients": 12}, [False]),  # two devices cannot share them evenly
+        ({"algorithm": "hierfavg", "cells": 4, "clients": 12, "chunk": 4}, [False]),  # a chunk that runs over
     ],
     ids=str,
 )
@@ -151,7 +153,31 @@ def test_devices_that_train_whole_cells_need_no_others(keys, whole):
         made = small(dtype="float64", devices=2, **keys)
         engine = Vectorised(made.job)
         state, loss = engine.rounds(made.start, 0, 2)
-        assert engine._even == [whole]
+        assert engine._even == whole
         expected, expected_loss = Reference(made.job).rounds(made.start, 0, 2)
         assert loss == pytest.approx(expected_loss, rel=1e-12)
+        assert distance(state, expected) < 1e-12
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"algorithm": "hierfavg", "clients": 13},
+        {"algorithm": "hierfavg", "clients": 12, "chunk": 2, "participation": 0.6},
+        {"algorithm": "hist", "cells": 7, "clients": 21},
+        {"algorithm": "hiersfl", "cut": "hidden", "clients": 12},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("pieces", [False, True])
+def test_devices_with_memory_of_their_own(keys, pieces, monkeypatch):
+    """What several GPUs or processes do: each gets the samples of its own clients only."""
+    monkeypatch.setattr(placement, "SMALL", 0)
+    monkeypatch.setattr(Vectorised, "_one_memory", False)
+    if pieces:
+        monkeypatch.setattr(vectorised, "STEPS_PER_CALL", 2)
+    with jax.enable_x64(True):
+        made = small(dtype="float64", devices=2, **keys)
+        state, _ = Vectorised(made.job).rounds(made.start, 0, 2)
+        expected, _ = Reference(made.job).rounds(made.start, 0, 2)
         assert distance(state, expected) < 1e-12

@@ -13,6 +13,7 @@ import pytest
 from fedge.errors import ConfigError
 from fedge.runner import device
 
+EVEN = ["clients=8", "cells=4"]  # two devices with two whole cells each
 KEYS = ["clients=6", "cells=3", "local_steps=2", "edge_rounds=2", "batch=5", "devices=2"]
 
 
@@ -35,11 +36,15 @@ def finished(*processes):
     return out
 
 
-@pytest.mark.parametrize("words", [["hist"], ["hiersfl", "cut=hidden", "participation=0.5"], ["sdfeel"]], ids=str)
+@pytest.mark.parametrize(
+    "words",
+    [["hist", *KEYS], ["hiersfl", "cut=hidden", "participation=0.5", *KEYS], ["sdfeel", *EVEN, *KEYS[2:]]],
+    ids=lambda words: words[0],
+)
 def test_two_processes_are_one_run(tmp_path, words):
     alone, together = tmp_path / "alone", tmp_path / "together"
-    finished(start([*words, *KEYS, "rounds=2", "--out", str(alone)]))
-    (lead, _), (follower, _) = finished(*both([*words, *KEYS, "rounds=2", "--out", str(together), "--format", "json"]))
+    finished(start([*words, "rounds=2", "--out", str(alone)]))
+    (lead, _), (follower, _) = finished(*both([*words, "rounds=2", "--out", str(together), "--format", "json"]))
     assert json.loads(lead)["out"] == str(together)
     assert follower == ""
     for name in ("metrics.jsonl", "weights.safetensors"):

@@ -8,6 +8,7 @@ files that must be decoded are decoded once. The built-in set comes with the pac
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import json
@@ -132,20 +133,32 @@ def local(source: Source) -> Arrays | None:
         return verify(source, read_idx_folder(Path(str(resources.files("fedge.data") / "builtin"))), "the package")
     for place in _places(source):
         if _present(source, place):
-            for stored in (place, cache_folder()):  # where it must be decoded, it may have been before
-                if (path := stored / f"{source.name}.safetensors").exists():
-                    return verify(source, read_arrays(path), str(stored))
+            if (path := place / f"{source.name}.safetensors").exists():
+                return verify(source, read_arrays(path), str(place))
+            if (arrays := _decoded_before(source)) is not None:
+                return arrays
             arrays = read_idx_folder(place) if source.name != "cifar10" else read_cifar_folder(place)
             return _kept(source, verify(source, arrays, str(place)))
     return None
+
+
+def _decoded_before(source: Source) -> Arrays | None:
+    """What the cache has of a set that must otherwise be decoded; a damaged copy is no loss."""
+    path = cache_folder() / f"{source.name}.safetensors"
+    try:
+        return verify(source, read_arrays(path), str(path.parent)) if path.exists() else None
+    except (OSError, DataError):
+        with contextlib.suppress(OSError):
+            path.unlink()
+        return None
 
 
 def _kept(source: Source, arrays: Arrays) -> Arrays:
     """Verified arrays, from now on those in the cache; in memory where there can be no cache."""
     try:
         return read_arrays(store(source, arrays))
-    except OSError as problem:
-        log.warning("%s cannot be kept in %s (%s)", source.name, cache_folder(), problem.strerror)
+    except (OSError, DataError) as problem:
+        log.warning("%s cannot be kept in %s (%s)", source.name, cache_folder(), problem)
         return arrays
 
 
@@ -168,14 +181,17 @@ def cache_folder() -> Path:
 
 
 def store(source: Source, arrays: Arrays) -> Path:
-    """Put verified arrays into the cache: whole or not at all."""
+    """Put verified arrays into the cache: whole or not at all, and once, whoever else may be doing so."""
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{source.name}.safetensors"
-    partial = path.with_suffix(f".{os.getpid()}.part")
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=f"{source.name}-", suffix=".part", delete=False) as file:
+        partial = Path(file.name)
     try:
         _write(partial, arrays)
-        os.replace(partial, path)
+        partial.chmod(0o644)
+        if not path.exists():  # another may have mapped it by now
+            os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
     return path

@@ -11,12 +11,14 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
 
-def need_and_have(program: Any, mesh: Mesh) -> tuple[float, float]:
-    """Gigabytes that a compiled program takes and may take: on a GPU of each card, on a CPU of the whole host."""
+def need_and_have(program: Any, mesh: Mesh, shared: int = 0) -> tuple[float, float]:
+    """Gigabytes that a compiled program takes and may take: on a GPU of each card, on a CPU of the whole host, whose
+    cores may have some bytes of their inputs in common."""
     sizes, device = program.memory_analysis(), mesh.local_devices[0]
     need = 0 if sizes is None else (sizes.temp_size_in_bytes + sizes.argument_size_in_bytes) / 1e9
     if device.platform == "cpu":
-        need, have = need * len(mesh.local_devices), _free()
+        count = len(mesh.local_devices)
+        need, have = need * count - shared * (count - 1) / 1e9, _free()
     else:
         have = (device.memory_stats() or {}).get("bytes_limit", np.inf) / 1e9
     if jax.process_count() > 1:  # all must come to the same conclusion

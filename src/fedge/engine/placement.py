@@ -1,7 +1,7 @@
 """Whose samples lie on which device: only those of the clients that may train there.
 
-The cores of one host share its memory, so there nothing is moved: each reads the samples where they are, which may be a
-file (`data.sources`) of which only what is read takes memory.
+In a run of one process the cores of a CPU share its memory, so there nothing is moved: each reads the samples where
+they are, which may be a file (`data.sources`) of which only what is read takes memory.
 
 The slots of an edge round are spread over the devices in order. With full participation a slot is a client; with less,
 any client of its cell, so the device needs the whole cell. A process builds only what lies on its own devices.
@@ -87,10 +87,15 @@ def spread(data: Data, residents: list[Clients], mesh: Mesh) -> Data:
 
     held_here = [(j, d) for j, d in enumerate(mesh.devices.flat) if d.process_index == jax.process_index()]
     shards = [jax.device_put(Data(*(a[None] for a in part(j))), d) for j, d in held_here]  # one at a time on the host
-    source = getattr(data.x, "base", None)
-    if isinstance(source, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-        source.madvise(mmap.MADV_DONTNEED)  # what was read of the file lies on the devices now
+    _release(data.x)
     return _joined_up(shards, mesh)
+
+
+def _release(samples: Any) -> None:
+    """Of a file mapped for reading, what was read lies on the devices now and need not stay in memory."""
+    for array in (samples, getattr(samples, "base", None)):
+        if isinstance(array, np.memmap) and array.mode == "r" and hasattr(mmap, "MADV_DONTNEED"):
+            array._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
 
 def shared(data: Data, mesh: Mesh) -> Data:
@@ -109,7 +114,7 @@ def _joined_up(shards: list[Data], mesh: Mesh) -> Data:
 
 def _aligned(values: NDArray[Any]) -> NDArray[Any]:
     """On a multiple of 64 bytes, where JAX reads without a copy of its own."""
-    if values.ctypes.data % 64 == 0:
+    if values.ctypes.data % 64 == 0 and values.flags.c_contiguous:
         return values
     room = np.empty(values.nbytes + 64, np.uint8)
     begin = -room.ctypes.data % 64

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -40,6 +41,5 @@ class Programs:
 
 def _tidy() -> None:
     """What the compiler no longer needs goes back to the system, where the C library keeps it for itself (glibc)."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)

@@ -84,6 +84,7 @@ class Vectorised(Engine):
         self._inputs: Inputs | None = None
         self._pieces = Pieces(self)
         self._even: list[bool] = []  # for each batch of cells, whether devices have whole ones
+        self._in_common = 0  # bytes of data that all devices read from the same place
         self._fits = 0  # a chunk that fits into memory, where one did not
 
     def retarget(self, job: Job) -> None:
@@ -127,7 +128,7 @@ class Vectorised(Engine):
 
     def _may_stay(self, program: Any) -> bool:
         """Whether a program fits into memory, or there is no smaller one."""
-        need, have = need_and_have(program, self.mesh)
+        need, have = need_and_have(program, self.mesh, self._in_common)
         return not (need > have and self._halve(f"needs {need:.1f} GB of {have:.1f}"))
 
     @property
@@ -157,11 +158,16 @@ class Vectorised(Engine):
         rest = self.arranged(groups)
         slots = [len(layout.cell) for layout in rest.layouts]
         self._even = [self.whole_cells(ids, n) for ids, n in zip(groups, slots, strict=True)]
-        if self._on_cpu and jax.process_count() == 1:
+        if self._one_memory:
             data = placement.shared(self.job.data, self.mesh)
+            self._in_common = sum(a.nbytes for a in data) // self.mesh.size
         else:
             data = placement.spread(self.job.data, self._residents(groups, rest.layouts), self.mesh)
         return place(rest, self.mesh, EVERYWHERE)._replace(data=data)
+
+    @property
+    def _one_memory(self) -> bool:
+        return self._on_cpu and jax.process_count() == 1
 
     def _residents(self, groups: list[tuple[int, ...]], layouts: tuple[Layout, ...]) -> list[NDArray[np.int32]]:
         """Who may train on each device."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -234,9 +235,8 @@ def allowed(key: str) -> str:
 
 def resolve_graph(given: Any) -> str:
     """A graph as a name or written-out links, from a networkx graph or a file with one link per line as well."""
-    if hasattr(given, "to_undirected"):
-        import networkx as nx
-
+    nx = sys.modules.get("networkx")  # whoever has a graph of it has imported it
+    if nx is not None and isinstance(given, nx.Graph):
         from fedge.core.graph import require_connected, write_links
 
         plain = nx.Graph(given.to_undirected())
