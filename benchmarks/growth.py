@@ -135,7 +135,7 @@ def write(found: dict[str, list[dict[str, Any]]]) -> None:
             if axis == "parameters":
                 axes.set_yscale("log")
             else:
-                axes.set_ylim(bottom=0)
+                axes.set_ylim(0, 1.1 * max(r[name] for r in rows))
             axes.grid(alpha=0.25)
         panels[1, column].set_xlabel(axis)
     plots.save(figure, stem)
