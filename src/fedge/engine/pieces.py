@@ -18,9 +18,10 @@ from jax.sharding import NamedSharding
 from fedge.core.contract import State
 from fedge.core.tree import Weights
 from fedge.engine.mesh import EVERYWHERE, place
+from fedge.engine.seats import Inputs, Slots, taken
 
 if TYPE_CHECKING:
-    from fedge.engine.vectorised import Inputs, Slots, Vectorised
+    from fedge.engine.vectorised import Vectorised
 
 
 class Pieces:
@@ -69,7 +70,7 @@ class Pieces:
         """The slots of an edge round, a row for each device."""
         layout, devices = inputs.layouts[group], self._engine.mesh.size
         pad = devices * self._engine.piece_of(len(layout.cell))
-        slots = self._engine.slots(cells, layout, number, inputs, pad)
+        slots = taken(cells, layout, number, inputs, self._engine.job.participation, pad)
         return jax.tree.map(lambda x: x.reshape(devices, -1), slots)
 
     def _part(

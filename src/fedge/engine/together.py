@@ -17,7 +17,8 @@ from fedge.engine import placement
 from fedge.engine.base import Job
 from fedge.engine.mesh import EVERYWHERE, SPREAD, mesh_of, place
 from fedge.engine.programs import Programs
-from fedge.engine.vectorised import Inputs, Vectorised
+from fedge.engine.seats import Inputs, arranged
+from fedge.engine.vectorised import Vectorised
 
 # Samples are the same for all; whose they are, the seed and the rest differ.
 AXES = Inputs(0, 0, Data(None, None, 0, 0, 0), *[0] * 5)  # type: ignore[arg-type]
@@ -64,11 +65,7 @@ class Together:
 
     def _prepared(self, states: State) -> Inputs:
         groups = self._engine.groups(jax.tree.map(lambda x: x[0], states))
-        arranged = []
-        for job in self._jobs:
-            self._engine.retarget(job)
-            arranged.append(self._engine.arranged(groups))
-        rest = jax.tree.map(_stacked, *arranged)
+        rest = jax.tree.map(_stacked, *(arranged(job, groups) for job in self._jobs))
         data = [placement.whole(job.data) for job in self._jobs]
         if self._samples[0] is not self._jobs[0].data.x:
             self._samples = self._jobs[0].data.x, place(data[0][:2], self._mesh, SPREAD)

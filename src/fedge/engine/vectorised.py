@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,9 +28,8 @@ from jax.sharding import NamedSharding
 from numpy.typing import NDArray
 
 from fedge.core import tree
-from fedge.core.client import Data
 from fedge.core.contract import Cells, Round, State
-from fedge.core.keys import Purpose, fold, permute
+from fedge.core.keys import Purpose, fold
 from fedge.core.sampling import participants
 from fedge.core.tree import Weights
 from fedge.engine import placement
@@ -40,40 +39,10 @@ from fedge.engine.memory import need_and_have
 from fedge.engine.mesh import AXIS, EVERYWHERE, SPREAD, mesh_of, place
 from fedge.engine.pieces import Pieces
 from fedge.engine.programs import Programs
+from fedge.engine.seats import PLACES, Inputs, Layout, Slots, arranged, own, taken
 
 log = logging.getLogger(__name__)
 STEPS_PER_CALL = 4_000  # of a device; with several, XLA's CPU runtime keeps some kB for each until a call returns
-
-
-class Layout(NamedTuple):
-    """The slots of a batch of cells as far as they are known before any draw; one entry per slot."""
-
-    cell: Any  # position in the batch
-    id: Any  # the cell's own number
-    rank: Any  # 0, 1, … within the cell
-    start: Any  # where the cell begins in the roster
-    size: Any  # its clients
-
-
-class Inputs(NamedTuple):
-    """Everything a compiled round reads besides the state and its number."""
-
-    key: Array
-    lr: Any
-    data: Any  # Data along a leading axis, each device's
-    layouts: tuple[Layout, ...]  # of each batch of cells
-    roster: Any  # C: client ids, cell after cell
-    weight: Any  # C: m
-    cell_weight: Any  # all cells: m̃
-    constants: Any  # the algorithm's
-
-
-class Slots(NamedTuple):
-    """Who trains in an edge round, slot by slot; a padding slot has share 0."""
-
-    client: Array  # K
-    cell: Array  # K: position in the batch of cells
-    share: Array  # K: m_i over the participating weight of its cell
 
 
 class Vectorised(Engine):
@@ -84,7 +53,6 @@ class Vectorised(Engine):
         self._inputs: Inputs | None = None
         self._pieces = Pieces(self)
         self._even: list[bool] = []  # for each batch of cells, whether devices have whole ones
-        self._in_common = 0  # bytes of data that all devices read from the same place
         self._fits = 0  # a chunk that fits into memory, where one did not
 
     def retarget(self, job: Job) -> None:
@@ -128,7 +96,8 @@ class Vectorised(Engine):
 
     def _may_stay(self, program: Any) -> bool:
         """Whether a program fits into memory, or there is no smaller one."""
-        need, have = need_and_have(program, self.mesh, self._in_common)
+        common = self._inputs.data if self._one_memory and self._inputs is not None else ()
+        need, have = need_and_have(program, self.mesh, sum(a.nbytes for a in common) // self.mesh.size)
         return not (need > have and self._halve(f"needs {need:.1f} GB of {have:.1f}"))
 
     @property
@@ -155,12 +124,11 @@ class Vectorised(Engine):
 
     def _prepared(self, state: State) -> Inputs:
         groups = self.groups(state)
-        rest = self.arranged(groups)
+        rest = arranged(self.job, groups)
         slots = [len(layout.cell) for layout in rest.layouts]
         self._even = [self.whole_cells(ids, n) for ids, n in zip(groups, slots, strict=True)]
         if self._one_memory:
             data = placement.shared(self.job.data, self.mesh)
-            self._in_common = sum(a.nbytes for a in data) // self.mesh.size
         else:
             data = placement.spread(self.job.data, self._residents(groups, rest.layouts), self.mesh)
         return place(rest, self.mesh, EVERYWHERE)._replace(data=data)
@@ -185,23 +153,6 @@ class Vectorised(Engine):
             for j, clients in enumerate(seats):
                 residents[j].append(clients)
         return [np.concatenate(parts) for parts in residents]
-
-    def arranged(self, groups: list[tuple[int, ...]]) -> Inputs:
-        """What a round reads besides data, on the host."""
-        job, topology, dtype = self.job, self.job.algorithm.topology, self.job.task.dtype
-        sizes = [len(r) for r in topology.roster]
-        return Inputs(
-            key=job.key,
-            lr=np.asarray(job.lr, dtype),
-            data=None,
-            layouts=tuple(_layout(ids, sizes, job.participation) for ids in groups),
-            roster=np.concatenate(topology.roster),
-            weight=topology.weight.astype(dtype),
-            cell_weight=topology.cell_weight.astype(dtype),
-            constants=jax.tree.map(
-                lambda x: x.astype(dtype) if np.issubdtype(x.dtype, np.floating) else x, job.algorithm.constants
-            ),
-        )
 
     def groups(self, state: State) -> list[tuple[int, ...]]:
         """The batches of cells that this algorithm deals."""
@@ -267,7 +218,7 @@ class Vectorised(Engine):
 
     def _independent(self, cells: Cells, layout: Layout, number: Array, inputs: Inputs) -> tuple[Weights, Array]:
         chunk = self._chunk_of(len(layout.cell))
-        slots = self.slots(len(cells.ids), layout, number, inputs, pad_to=self.mesh.size * chunk)
+        slots = taken(len(cells.ids), layout, number, inputs, self.job.participation, pad_to=self.mesh.size * chunk)
         whole = self.whole_cells(cells.ids, len(layout.cell))
         return self.summed(cells.weights, cells.mask, slots, chunk, number, inputs, whole)
 
@@ -316,7 +267,7 @@ class Vectorised(Engine):
     ) -> tuple[Weights, Array]:  # fmt: skip
         """This device's share of the slots, a chunk at a time, summed into the cells' models over all devices."""
         count = next(iter(models.values())).shape[0]
-        inputs = _own(inputs)
+        inputs = own(inputs)
         if whole:
             slots = slots._replace(cell=slots.cell - count * lax.axis_index(AXIS))
 
@@ -364,7 +315,7 @@ class Vectorised(Engine):
     # Cells in lockstep
 
     def _lockstep(self, cells: Cells, layout: Layout, number: Array, inputs: Inputs) -> tuple[Weights, Array]:
-        slots = self.slots(len(cells.ids), layout, number, inputs, pad_to=1)
+        slots = taken(len(cells.ids), layout, number, inputs, self.job.participation, pad_to=1)
         sizes = [len(self.job.algorithm.topology.roster[d]) for d in cells.ids]
         row = np.array([participants(n, self.job.participation) for n in sizes])
         # One row of slots per cell, short rows filled with slots of share 0; whole rows are spread over the devices.
@@ -378,7 +329,7 @@ class Vectorised(Engine):
         operands = jax.tree.map(lambda x: jnp.concatenate([x, jnp.repeat(x[:1], missing, 0)]), operands)
 
         def on_device(operands: Any, first: Array, inputs: Inputs) -> tuple[Weights, Array]:
-            inputs = _own(inputs)
+            inputs = own(inputs)
 
             def one(cell: Any) -> tuple[Weights, Array]:
                 weights, mask, client, share = cell
@@ -408,44 +359,3 @@ class Vectorised(Engine):
         turns = (first + jnp.arange(steps, dtype=jnp.int32), indices)
         cell = Cell(task, shared, mask, client, share, turns, inputs.lr, inputs.data, inputs.key)
         return LOCKSTEP[self.job.algorithm.sharing](cell, weights)
-
-    # Who takes part
-
-    def slots(self, count: int, layout: Layout, number: Array, inputs: Inputs, pad_to: int) -> Slots:
-        rank = layout.rank
-        if self.job.participation < 1:
-
-            def draw(cell: Array, rank: Array, size: Array) -> Array:
-                return permute(fold(inputs.key, Purpose.PARTICIPATION, cell), number, rank, size)
-
-            rank = jax.vmap(draw)(layout.id, layout.rank, layout.size)
-        client = inputs.roster[layout.start + rank]
-        weight = inputs.weight[client]
-        share = weight / jax.ops.segment_sum(weight, layout.cell, count)[layout.cell]
-        missing = -len(layout.cell) % pad_to
-        filled = [jnp.concatenate([x, jnp.repeat(x[-1:], missing)]) for x in (client, layout.cell)]
-        return Slots(filled[0], filled[1], jnp.pad(share, (0, missing)))
-
-
-PLACES = Inputs(EVERYWHERE, EVERYWHERE, SPREAD, *[EVERYWHERE] * 5)  # type: ignore[arg-type]
-
-
-def _own(inputs: Inputs) -> Inputs:
-    """What a device sees of the inputs: its own samples."""
-    return inputs._replace(data=Data(*(a[0] for a in inputs.data)))
-
-
-def _layout(ids: tuple[int, ...], sizes: list[int], participation: float) -> Layout:
-    starts = np.cumsum([0, *sizes])
-    active = [participants(sizes[d], participation) for d in ids]
-
-    def spread(values: Sequence[int]) -> NDArray[np.int32]:
-        return np.repeat(np.array(values, np.int32), active)
-
-    return Layout(
-        cell=spread(range(len(ids))),
-        id=spread(ids),
-        rank=np.concatenate([np.arange(n, dtype=np.int32) for n in active]),
-        start=spread([int(starts[d]) for d in ids]),
-        size=spread([sizes[d] for d in ids]),
-    )
