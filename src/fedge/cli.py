@@ -101,17 +101,16 @@ def gather(pairs: list[str], file: Path | None, seed: int | None) -> dict[str, A
 class Narrator(Ticker):
     """A ticker that first draws what is about to run: the topology once, each graph between edges."""
 
-    def __init__(self, console: Console | None) -> None:
+    def __init__(self, console: Console | None, compared: bool = False) -> None:
         super().__init__()
-        self._stage = console
+        self._stage, self._compared = console, compared
         self._drawn = False
 
     def ready(self, experiment: Experiment, out: Path) -> None:
         if self._stage is not None:
             if not self._drawn:
-                terminal.say(
-                    self._stage, f"{terminal.describe(experiment)}\n\n{terminal.topology_picture(experiment)}\n"
-                )
+                picture = terminal.topology_picture(experiment, self._compared)
+                terminal.say(self._stage, f"{terminal.describe(experiment)}\n\n{picture}\n")
                 self._drawn = True
             if graph := terminal.graph_picture(experiment):
                 terminal.say(self._stage, f"{graph}\n")
@@ -119,12 +118,16 @@ class Narrator(Ticker):
 
 
 def figures(results: list[Result], folder: Path) -> list[Path]:
-    from fedge.view import plots  # matplotlib takes a while to import, and a refused run never needs it
+    from fedge.view import hierarchy, plots  # matplotlib takes a while to import, and a refused run never needs it
 
-    made = results[0].experiment
-    drawn = {"curves": plots.curves(results), "labels": plots.label_heatmap(made), "topology": plots.topology(made)}
+    made = next((r.experiment for r in results if terminal.has_edges(r.experiment)), results[0].experiment)
+    drawn = {
+        "curves": plots.curves(results),
+        "labels": hierarchy.label_heatmap(made),
+        "topology": hierarchy.topology(made),
+    }
     for r in results:
-        if graph := plots.edge_graph(r.experiment):
+        if graph := hierarchy.edge_graph(r.experiment):
             drawn["graph"] = graph
     return [path for name, figure in drawn.items() for path in plots.save(figure, folder / name)]
 
@@ -185,9 +188,9 @@ def compare_command(
 ) -> None:
     """Run several algorithms (unless named, each paper's own) on the same data, clients and initial model."""
     console = Console()
-    ticker = Narrator(console if format is Format.text else None)
+    names = [w for w in words or [] if "=" not in w]
+    ticker = Narrator(console if format is Format.text else None, compared=len(names) != 1)
     with guarded(ticker):
-        names = [w for w in words or [] if "=" not in w]
         keys = gather([w for w in words or [] if "=" in w], config, seed)
         results = comparison.compare(names, out=out, resume=resume, listener=ticker, **keys)
         everyone = list(results.values())
@@ -209,7 +212,7 @@ class Draw(StrEnum):
 
 @app.command("reproduce")
 def reproduce_command(
-    target: Annotated[str, typer.Argument(metavar="PAPER[/FIGURE]", help="for instance sdfeel/fig4b or 'hist/fig2*'")],
+    target: Annotated[str, typer.Argument(metavar="PAPER[/FIGURE]", help="sdfeel/fig4b, 'hist/fig2*', ./MY_OWN/fig1")],
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="instead of the recipe's")] = None,
     variant: Annotated[str | None, typer.Option("--variant", help="printed, tuned, …: all unless given")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="default: papers/PAPER/results")] = None,
@@ -288,10 +291,10 @@ def data_partition(
     with guarded():
         made = experiment(Config.of({"algorithm": next(iter(ALGORITHMS))} | gather(pairs or [], config, seed)))
         console = Console()
-        from fedge.view import plots
+        from fedge.view import hierarchy, plots
 
         out.parent.mkdir(parents=True, exist_ok=True)
-        plots.save(plots.label_heatmap(made), out.with_suffix(""))
+        plots.save(hierarchy.label_heatmap(made), out.with_suffix(""))
         terminal.say(console, terminal.cell_lines(made))
         terminal.say(console, f"heat map: {out.with_suffix('.png')} (and .pdf)")
 

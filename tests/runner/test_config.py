@@ -2,7 +2,7 @@ import networkx as nx
 import pytest
 
 from fedge.errors import ConfigError
-from fedge.runner.config import Config, allowed, parse, read_toml
+from fedge.runner.config import Config, allowed, flat, parse, read_toml
 
 BASE = {"algorithm": "hierfavg"}
 
@@ -97,9 +97,15 @@ def test_toml(tmp_path):
 
 
 def test_every_key_says_what_it_takes_and_means():
+    """Each choice and each limit of its type is named."""
     for key, field in Config.model_fields.items():
-        assert allowed(key)
-        assert field.description
+        choices = [c for part in flat(field.annotation) for c in flat(part) if isinstance(c, str)]
+        limits = [
+            str(getattr(m, side)) for m in field.metadata for side in ("ge", "gt", "le", "lt") if hasattr(m, side)
+        ]
+        for named in {*choices, *limits} - {"custom"}:
+            assert named in allowed(key).replace(",", "").split(), (key, named)
+        assert len(field.description.split()) > 1, key
 
 
 def test_an_algorithms_own_defaults_and_a_graph_from_a_file(tmp_path):
