@@ -114,6 +114,8 @@ def test_recipes_in_the_repository_are_valid(paper):
     [
         ("seeds = 2\n", "", ": seeds is missing"),
         ("seeds = 2\n", "seeds = 0\n", "seeds=0 is not allowed: input should be greater than or equal to 1"),
+        ("seeds = 2\n", "seeds = 1_000_000_000_000\n", "seeds=1000000000000 is not allowed: input should be less than"),
+        ("tune = [0.05]", "tune = [0.05, -1]", "figure fig1: tune.1=-1 is not allowed: input should be greater than 0"),
         ("seeds = 2\n", "seeds = '2'\n", "seeds=2 is not allowed: input should be a valid integer"),
         ("seeds = 2\n", "seeds = 2\nsedes = 3\n", "unknown key 'sedes'; did you mean 'seeds'"),
         ("points = 2", "pionts = 2", "figure fig1: points is missing"),

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -127,8 +127,8 @@ def a_run(seconds, name="hierfavg"):
     return SimpleNamespace(algorithm=name, history=history, config=Config.of({"algorithm": name}))
 
 
-@pytest.mark.parametrize("low", [0.02, 11, 70_000])
-@pytest.mark.parametrize("ratio", [1, 1.05, 2.5, 9, 30, 1_000, 10**9])
+@pytest.mark.parametrize("low", [0.02, 70_000])
+@pytest.mark.parametrize("ratio", [1, 1.05, 2.5, 9, 1_000, 10**9])
 def test_ticks_of_the_time_axis_are_few_and_apart(low, ratio):
     figure = plots.curves([a_run(np.geomspace(low, low * ratio, 5 if ratio > 1 else 1))])
     assert_readable(figure)
@@ -137,6 +137,7 @@ def test_ticks_of_the_time_axis_are_few_and_apart(low, ratio):
     assert 2 <= len(ticks) <= 7
 
 
+@example(2.0, 1e12)
 @given(st.floats(1e-9, 1e9), st.floats(1.01, 1e12))
 def test_log_ticks_are_inside_and_in_order(low, ratio):
     ticks = plots.log_ticks(low, low * ratio)

@@ -1,4 +1,4 @@
-"""One series of a paper's figure over its seeds, and the files it is written to."""
+"""This holds one series of a paper's figure over its seeds, and writes the files it ends in."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Curve:
     tried: dict[float, float] = field(default_factory=dict)  # learning rate → training loss, where it was tuned
 
     def column(self, name: str) -> np.ndarray[Any, Any]:
-        """seeds × points."""
+        """Return a matrix, seeds × points."""
         return np.array([[value(row, name) for row in history] for history in self.histories], float)
 
     def summary(self) -> dict[str, Any]:
-        """The end of the series, mean and standard deviation over seeds."""
+        """Say where the series ends: mean and standard deviation over seeds."""
         last: dict[str, Any] = {
             "variant": self.variant,
             "series": self.label,
@@ -57,7 +57,7 @@ class Curve:
         return last
 
     def load_to(self, target: float, smooth: int) -> list[float]:
-        """For each seed, the client load when accuracy, averaged over `smooth` evaluations, first is at the target."""
+        """Return each seed's client load when accuracy, averaged over `smooth` evaluations, first is at the target."""
         found = []
         for accuracy, loads in zip(self.column("accuracy"), self.column("client_load"), strict=True):
             mean = np.convolve(accuracy, np.full(smooth, 1 / smooth), "valid")
@@ -84,7 +84,7 @@ def value(row: Row, name: str) -> float:
 
 
 def lines_of_rounds(curves: list[Curve]) -> list[Line]:
-    """Mean and standard deviation over seeds, a line for each evaluated round of each curve."""
+    """Return mean and standard deviation over seeds, a line for each evaluated round of each curve."""
     lines = []
     for curve in curves:
         table = {n: curve.column(n) for n in COLUMNS if n in curve.histories[0][0]}
@@ -103,8 +103,7 @@ def lines_of_rounds(curves: list[Curve]) -> list[Line]:
 
 
 def lines_of_targets(curves: list[Curve], target: float) -> list[Line]:
-    """The client load at which a curve reaches an accuracy, at the first evaluation and for a mean of five: a line for
-    each curve."""
+    """Return each curve's client load when it reaches an accuracy, at one evaluation and for a mean of five."""
     lines = []
     for curve in curves:
         line: Line = {"variant": curve.variant, "series": curve.label, "cells": curve.cells, "lr": curve.lr,
@@ -156,7 +155,7 @@ def _in_order(lines: list[Line], variants: Sequence[str]) -> list[Line]:
 
 
 def read_lines(path: Path, needed: Sequence[str]) -> list[Line]:
-    """The lines of a CSV file that has at least these columns."""
+    """Read the lines of a CSV file that has at least these columns."""
     try:
         lines = list(csv.DictReader(io.StringIO(read_file(path), newline="")))
     except (csv.Error, ValueError) as problem:
@@ -168,7 +167,7 @@ def read_lines(path: Path, needed: Sequence[str]) -> list[Line]:
 
 
 def read_file(path: Path) -> str:
-    """The text of an ordinary file; a link, which may lead out of the folder, or a pipe is refused."""
+    """Read an ordinary file; a link, which may lead out of the folder, or a pipe is refused."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise RunError(f"{path} is not an ordinary file; move it away")
     return path.read_text(encoding="utf-8")

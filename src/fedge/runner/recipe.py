@@ -68,8 +68,8 @@ class FigureRecipe(_Part):
     points: int = Field(ge=1)  # evaluations of a run
     series: list[SeriesRecipe] = Field(min_length=1)
     target: float | None = Field(None, gt=0, le=1)  # accuracy to which the client load is counted
-    tune: list[float] = []  # rates to try beside the set's own
-    seeds: int | None = Field(None, ge=1)
+    tune: list[Annotated[float, Field(gt=0)]] = []  # rates to try beside the set's own
+    seeds: int | None = Field(None, ge=1, le=1000)
     variants: list[str] | None = None
     keys: RunKeys = {}
 
@@ -85,8 +85,8 @@ class Recipe(_Part):
     """A paper's figures, and the keys that their runs have in common."""
 
     title: str = ""
-    seeds: int = Field(ge=1)
-    tuning_seeds: list[int] = []
+    seeds: int = Field(ge=1, le=1000)
+    tuning_seeds: list[Annotated[int, Field(ge=0, lt=2**32)]] = []
     variants: dict[Name, Variant] = {"printed": Variant(), "tuned": Variant(tune=True)}
     base: RunKeys = {}
     sets: dict[str, RunKeys]
@@ -96,7 +96,7 @@ class Recipe(_Part):
         return list(self.variants) if figure.variants is None else figure.variants
 
     def run_keys(self, figure: FigureRecipe, series: SeriesRecipe, variant: Variant) -> Keys:
-        """The keys of a series' runs; those that its algorithm does not read are left out."""
+        """Return the keys of a series' runs; those that its algorithm does not read are left out."""
         keys = self.base | self.sets[figure.set] | figure.keys | series.keys | variant.keys
         name = str(keys.get("algorithm")).lower()
         unread = foreign(name) if name in ALGORITHMS else set()
@@ -121,7 +121,7 @@ def read_recipe(path: Path) -> Recipe:
 
 
 def _check(recipe: Recipe, figure: FigureRecipe) -> None:
-    """Combinations that cannot be."""
+    """Refuse combinations that cannot be."""
     if figure.set not in recipe.sets:
         raise ConfigError(unknown("set", figure.set, recipe.sets))
     if (figure.target is not None) != (figure.x == "cells") or (figure.x == "cells") != (figure.y == "load"):

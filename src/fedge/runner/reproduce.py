@@ -36,7 +36,7 @@ OWN = Path(__file__).parents[3] / "papers"  # of the checkout the package was in
 
 
 def recipe_of(target: str) -> tuple[Recipe, Path, str]:
-    """The recipe meant by a target, its folder, and the pattern of the figures that are wanted.
+    """Find the recipe meant by a target, its folder, and the pattern of the figures that are wanted.
 
     A target is PAPER or PAPER/FIGURE, of fedge's own papers. One that begins with `.` or `/` is the folder of a user's
     recipe, as in ./mine or ./mine/fig1: a folder here never takes the place of one of fedge's papers by its name.
@@ -56,7 +56,7 @@ def recipe_of(target: str) -> tuple[Recipe, Path, str]:
 
 
 def figures_of(target: str, out: Path | None = None) -> list[tuple[str, FigureRecipe, Path]]:
-    """Name, recipe and results folder of the figures meant by `paper`, `paper/figure` or `paper/fig*`."""
+    """Find the figures meant by `paper`, `paper/figure` or `paper/fig*`: name, recipe, folder for results."""
     return _figures_of(*recipe_of(target), out)
 
 
@@ -119,13 +119,13 @@ class PaperRuns:
         self._done: dict[str, list[Row]] = {}
 
     def curves(self, figure: FigureRecipe, variant: str) -> list[Curve]:
-        """All runs of a figure that do not wait for a tuned rate are handed over at once: see `together`."""
+        """Make all runs of a figure; those that wait for no tuned rate are handed over at once (see `together`)."""
         planned = self._plan(figure, variant)
         count = self._seeds or figure.seeds or self._recipe.seeds
         curves: list[Curve] = []
 
         def report() -> None:
-            """The curves whose runs are all there, as far as those before them are."""
+            """Tell of the curves whose runs are all there, as far as those before them are."""
             for plan in planned[len(curves) :]:
                 runs = [self._done.get(_name(plan.keys | {"seed": s})) for s in range(count)]
                 if None in runs:
@@ -159,12 +159,12 @@ class PaperRuns:
         return planned
 
     def _affordable(self, config: Config, which: str) -> int:
-        """The rounds within the budget."""
+        """Count the rounds within the budget."""
         with ready(config):
             return len(price(experiment(config, self._set(which)[0])))
 
     def _trials(self, plan: PlannedCurve, rates: list[float]) -> list[Keys]:
-        """On seeds that no reported run uses, tested at the end only."""
+        """Plan trials on seeds that no reported run uses, tested at the end only."""
         keys = plan.keys | {"eval_every": plan.rounds, "train_eval": True}
         return [keys | {"lr": lr, "seed": s} for lr in rates for s in self._recipe.tuning_seeds]
 

@@ -75,7 +75,7 @@ class _Tree(NamedTuple):
     points: float
 
     def parents(self, levels: list[str]) -> None:
-        """The cloud and the edges, as far as there are any, and the names of the levels."""
+        """Draw the cloud and the edges, as far as there are any, and the names of the levels."""
         axes, middle, top = self.axes, len(self.centres) / 2, len(levels) - 1
         if "edges" in levels:
             axes.scatter(self.centres, np.ones_like(self.centres), s=160, marker="s", c=self.colours, zorder=3)
@@ -94,7 +94,7 @@ class _Tree(NamedTuple):
         axes.tick_params(length=0)
 
     def clients(self, cell: Integers, per_cell: Integers, samples: Integers) -> None:
-        """Every client below its edge."""
+        """Draw every client below its edge."""
         order = np.argsort(cell, kind="stable")
         own = cell[order]
         rank = np.arange(len(own)) - (np.cumsum(per_cell) - per_cell)[own]
@@ -107,7 +107,7 @@ class _Tree(NamedTuple):
         self.axes.scatter(x, np.zeros(len(x)), s=area, c=[self.colours[d] for d in own], zorder=2)
 
     def wedges(self, per_cell: Integers) -> None:
-        """A wedge for the clients of each cell, as wide as they are many, with their number."""
+        """Draw a wedge for the clients of each cell, as wide as they are many, with their number."""
         half = 0.42 * per_cell / per_cell.max()
         corners = [[(x, 1), (x - h, 0), (x + h, 0)] for x, h in zip(self.centres, half, strict=True)]
         self.axes.add_collection(PolyCollection(corners, facecolors=self.colours, alpha=0.5, zorder=1))
@@ -117,7 +117,7 @@ class _Tree(NamedTuple):
 
 
 def _many_cells(levels: list[str], per_cell: Integers, samples: Integers, title: str) -> Figure:
-    """A wedge for all of them, and how large cells and clients are."""
+    """Draw one wedge for all of them, and how large cells and clients are where they differ."""
     both = (per_cell, "clients in a cell", "cells"), (samples, "samples of a client", "clients")
     unequal = [one for one in both if one[0].min() < one[0].max()]
     figure = Figure(figsize=(3.6 + 3.2 * len(unequal), 3.4), layout="constrained")
@@ -158,7 +158,7 @@ class _Columns(NamedTuple):
 
 
 def _columns(cell: Integers, commonest: Integers) -> _Columns:
-    """A column for each client; for several of a cell or for several cells, where there are too many."""
+    """Make a column for each client; for several of a cell or for several cells, where there are too many."""
     clients, per_cell = len(cell), np.bincount(cell)
     cells = len(per_cell)
     if clients <= MARKS:
@@ -193,11 +193,10 @@ def label_heatmap(made: Experiment) -> Figure:
     mean_share = np.add.reduceat(share[order], start) / clients[:, None]
     darkest = max(mean_share.max(), min(1, 3 / classes))  # means of many clients are all alike, and not all dark
     image = axes.imshow(mean_share.T, aspect="auto", cmap="Blues", interpolation="nearest", vmin=0, vmax=darkest)
-    bars.stairs(
-        np.add.reduceat(samples[order], start) / clients, np.arange(len(start) + 1) - 0.5, fill=True, color="0.6"
-    )
+    mean_samples = np.add.reduceat(samples[order], start) / clients
+    bars.stairs(mean_samples, np.arange(len(start) + 1) - 0.5, fill=True, color="0.6")
     bars.set_ylabel("samples")
-    bars.yaxis.set_major_locator(MaxNLocator(2, integer=True))
+    bars.set_yticks([0, mean_samples.max()], ["0", f"{mean_samples.max():,.0f}"])
     bars.tick_params(bottom=False)
     bars.spines[["top", "right"]].set_visible(False)
     begins = np.flatnonzero(np.diff(cell, prepend=-1))  # columns at which another cell begins
@@ -218,7 +217,7 @@ def label_heatmap(made: Experiment) -> Figure:
 
 
 def _apart(places: NDArray[np.float64], least: float) -> list[int]:
-    """Which of these places, in ascending order, to label so that neighbours are `least` apart."""
+    """Choose which of these places, in ascending order, to label so that neighbours are `least` apart."""
     chosen = [0]
     for n in range(1, len(places)):
         if places[n] - places[chosen[-1]] >= least:
@@ -265,7 +264,7 @@ def edge_graph(made: Experiment) -> Figure | None:
 
 
 def _link_density(exchange: Gossip) -> NDArray[np.float64]:
-    """The share of pairs of edges that are linked, for blocks of edges."""
+    """Count the share of pairs of edges that are linked, for blocks of edges."""
     nodes = exchange.graph.number_of_nodes()
     side = min(nodes, PIXELS)
     block = np.arange(nodes) * side // nodes

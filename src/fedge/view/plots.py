@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from fedge.errors import RunError
-from fedge.runner.curve import read_lines, write_file
+from fedge.runner.curve import Line, read_lines, write_file
 from fedge.runner.loop import Result
 from fedge.runner.recipe import FigureRecipe
 
@@ -71,7 +72,7 @@ def _look(number: int) -> dict[str, Any]:
 
 
 def _plain(text: str) -> str:
-    """Text that holds no formula, whatever dollar signs are in it."""
+    """Mark text as one that holds no formula, whatever dollar signs are in it."""
     return text.replace("$", r"\$")
 
 
@@ -85,11 +86,11 @@ def _logarithmic(axes: Axes) -> None:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Round numbers from `low` to `high`, so far apart on a logarithmic axis that their labels have room."""
+    """Choose round numbers from `low` to `high`, so far apart on a logarithmic axis that their labels have room."""
     decades = np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
     room = np.log(high / low) / 6
-    steps = [((1, 2, 5), 1), ((1, 3), 1), ((1,), 1), ((1,), 2), ((1,), 5), ((1,), 20)]
-    for least, (digits, every) in [*((3, step) for step in steps), (2, steps[0])]:
+    steps = [((1, 2, 5), 1), ((1, 3), 1), ((1,), 1), ((1,), 2), ((1,), 3), ((1,), 5), ((1,), 20)]
+    for least, (digits, every) in product((3, 2), steps):
         ticks = [float(f"{d}e{int(e)}") for e in decades[::every] for d in digits]
         ticks = [x for x in ticks if low <= x <= high]
         if len(ticks) >= least and np.diff(np.log(ticks)).min() >= room:
@@ -131,22 +132,11 @@ def reproduction(figure: FigureRecipe, table: Path) -> Figure:
     for axes, variant in zip(panels, variants, strict=True):
         for number, name in enumerate(series):
             own = [row for row in rows if row["variant"] == variant and row["series"] == name]
-            if not own:
-                continue
-            try:
-                x, middle, half = (
-                    np.array([float(row[column]) for row in own]) for column in (figure.x, figure.y, f"{figure.y}_std")
-                )
-                label = f"{name}, lr {float(own[0]['lr']):g}" if rates else name
-            except ValueError as problem:
-                raise RunError(f"{table} is damaged ({problem}); make it again without --draw only") from None
-            if figure.x == "bytes":
-                x = x / 1e9
-            if figure.y == "accuracy":
-                middle, half = 100 * middle, 100 * half
-            marker = "o" if figure.target is not None else None
-            axes.plot(x, middle, label=_plain(label), marker=marker, **_look(number))
-            axes.fill_between(x, middle - half, middle + half, color=_look(number)["color"], alpha=0.12, linewidth=0)
+            if own:
+                try:
+                    _band(axes, figure, own, f"{name}, lr {float(own[0]['lr']):g}" if rates else name, number)
+                except ValueError as problem:
+                    raise RunError(f"{table} is damaged ({problem}); make it again without --draw only") from None
         axes.set_xlabel(NAMES[figure.x])
         if figure.x == "cells":
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -162,3 +152,16 @@ def reproduction(figure: FigureRecipe, table: Path) -> Figure:
         tidy(axes)
     drawing.suptitle(_plain(figure.caption), fontsize=11)
     return drawing
+
+
+def _band(axes: Axes, figure: FigureRecipe, rows: list[Line], label: str, number: int) -> None:
+    """Draw a curve and the standard deviation about it."""
+    x, middle, half = (
+        np.array([float(row[column]) for row in rows]) for column in (figure.x, figure.y, f"{figure.y}_std")
+    )
+    x = x / 1e9 if figure.x == "bytes" else x
+    factor = 100 if figure.y == "accuracy" else 1
+    marker, look = "o" if figure.target is not None else None, _look(number)
+    axes.plot(x, factor * middle, label=_plain(label), marker=marker, **look)
+    low, high = factor * (middle - half), factor * (middle + half)
+    axes.fill_between(x, low, high, color=look["color"], alpha=0.12, linewidth=0)

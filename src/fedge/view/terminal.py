@@ -26,7 +26,7 @@ LISTED = 100  # cells of a table with a line for each
 
 
 def sparkline(counts: NDArray[np.int64]) -> str:
-    """One character per class, as high as its share of the fullest one; a class that is there is never blank."""
+    """Draw one character per class, as high as its share of the fullest one; a class that is there is never blank."""
     top = max(int(counts.max()), 1)
     return "".join(BARS[0 if n == 0 else max(1, round(8 * int(n) / top))] for n in counts)
 
@@ -36,13 +36,13 @@ def has_edges(made: Experiment) -> bool:
 
 
 def gossip_of(made: Experiment) -> Gossip | None:
-    """How edges exchange models with their neighbours, where they do."""
+    """Say how edges exchange models with their neighbours, where they do."""
     exchange = made.job.algorithm.exchange
     return exchange if isinstance(exchange, Gossip) else None
 
 
 def range_of(numbers: NDArray[Any]) -> str:
-    """The one number there is, or the smallest and the largest."""
+    """Write the one number there is, or the smallest and the largest."""
     low, high = int(numbers.min()), int(numbers.max())
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
@@ -80,7 +80,7 @@ def topology_picture(made: Experiment, compared: bool = False) -> str:
 
 
 def _wire(columns: int) -> str:
-    """The line that joins the cloud to what is below it."""
+    """Draw the line that joins the cloud to what is below it."""
     centres = [WIDTH * i + WIDTH // 2 for i in range(columns)]
     wire = [" "] * (WIDTH * columns)
     if columns == 1:
@@ -160,7 +160,7 @@ def cut_row(price: Price) -> dict[str, Any]:
 
 
 def cut_lines(prices: list[Price]) -> str:
-    """One line per place to cut, narrow enough for any terminal."""
+    """Write one line per place to cut, narrow enough for any terminal."""
     first = prices[0]
     lines = [
         f"{first.parameters:,} parameters; batch {first.batch}; a global round is {first.schedule.edge_rounds} × "
@@ -188,7 +188,7 @@ def shown(number: float | None, how: str) -> str:
 
 
 def data_lines() -> str:
-    """One line per data set: what it is and where it would be read from."""
+    """Write one line per data set: what it is and where it would be read from."""
     lines = []
     for source in DATASETS.values():
         place = where(source.name) or f"not here yet: fedge data get {source.name}"
@@ -208,7 +208,7 @@ def keys_table() -> Table:
 
 
 def cell_lines(made: Experiment) -> str:
-    """Samples per cell and class, one line per cell."""
+    """Write the samples per cell and class, one line per cell."""
     classes, cells = made.dataset.classes, made.topology.cells
     counts = made.partition.label_counts(made.dataset.y_train, classes)
     order = np.argsort(made.topology.cell, kind="stable")
@@ -223,5 +223,5 @@ def cell_lines(made: Experiment) -> str:
 
 
 def say(console: Console, text: str) -> None:
-    """Plain text, as it is: no markup, no wrapping."""
+    """Print plain text as it is: no markup, no wrapping."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)
