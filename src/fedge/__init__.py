@@ -3,10 +3,10 @@
 from fedge._version import __version__
 from fedge.data import Dataset
 from fedge.errors import ConfigError, DataError, FedgeError, RunError
+from fedge.experiment.config import Config
 from fedge.models import Model, from_nnx
-from fedge.runner.compare import compare
-from fedge.runner.config import Config
 from fedge.runner.loop import Result, run
+from fedge.studies.compare import compare
 
 __all__ = [
     "Config",

@@ -12,8 +12,8 @@ from fedge.core.contract import Cells, Round
 from fedge.core.graph import BUILD, edge_graph, mixing_matrix
 from fedge.core.topology import GRAPHS, Topology
 from fedge.errors import ConfigError
+from fedge.experiment.config import Config
 from fedge.models import make
-from fedge.runner.config import Config
 from tests.helpers import assert_mean_preserved, small
 
 TIGHT = {"atol": 1e-12, "rtol": 0}

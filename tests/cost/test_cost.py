@@ -14,10 +14,10 @@ from fedge.cost import cuts
 from fedge.cost.clock import SHANNON, Clock, Rates
 from fedge.cost.ledger import Ledger, totals
 from fedge.errors import ConfigError
+from fedge.experiment.build import cut_prices, experiment
+from fedge.experiment.config import Config
 from fedge.models import from_nnx, make
-from fedge.runner.config import Config
-from fedge.runner.price import price
-from fedge.runner.setup import cut_prices, experiment
+from fedge.runner.costs import price
 from tests.helpers import small
 
 CNN, RESNET = 21_840, 11_173_962

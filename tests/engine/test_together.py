@@ -4,8 +4,8 @@ import jax
 import pytest
 
 from fedge.engine import Together, Vectorised
-from fedge.runner.config import Config
-from fedge.runner.setup import experiment
+from fedge.experiment.build import experiment
+from fedge.experiment.config import Config
 from tests.helpers import SHAPES, distance, toy
 
 KEYS = {

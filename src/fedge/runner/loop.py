@@ -25,14 +25,14 @@ from fedge.data import DATASETS, Dataset
 from fedge.engine import Engine
 from fedge.engine.mesh import here
 from fedge.errors import ConfigError, RunError
+from fedge.experiment.build import Experiment, Optimiser, experiment
+from fedge.experiment.config import CUSTOM, Config, words
 from fedge.models import Model
 from fedge.runner import device, record
-from fedge.runner.config import CUSTOM, Config, words
-from fedge.runner.examine import Examiner
-from fedge.runner.price import Price, links, price
+from fedge.runner.cache import Workshop
+from fedge.runner.costs import Price, links, price
+from fedge.runner.metrics import Examiner
 from fedge.runner.record import Row
-from fedge.runner.setup import Experiment, Optimiser, experiment
-from fedge.runner.workshop import Workshop
 
 
 @dataclass(frozen=True, eq=False)

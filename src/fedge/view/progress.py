@@ -7,10 +7,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fedge.runner.config import Config
+from fedge.experiment.build import Experiment
+from fedge.experiment.config import Config
 from fedge.runner.loop import Listener, Result
 from fedge.runner.record import Row
-from fedge.runner.setup import Experiment
 from fedge.view.terminal import shown
 
 LINES = 10  # plain lines per run

@@ -13,9 +13,9 @@ from fedge.core.contract import Gossip
 from fedge.cost.cuts import Price
 from fedge.data import DATASETS
 from fedge.data.sources import where
-from fedge.runner.config import Config, allowed
+from fedge.experiment.build import Experiment
+from fedge.experiment.config import Config, allowed
 from fedge.runner.loop import Result
-from fedge.runner.setup import Experiment
 
 BARS = " ▁▂▃▄▅▆▇█"
 SHOWN = 4  # cells drawn side by side, where there are more than fit into 80 columns

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from fedge.core import tree
 from fedge.core.contract import State
+from fedge.experiment.build import Experiment
+from fedge.runner.cache import Workshop
 from fedge.runner.record import Row
-from fedge.runner.setup import Experiment
-from fedge.runner.workshop import Workshop
 
 log = logging.getLogger(__name__)
 

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from jax.errors import JaxRuntimeError
 
-from fedge.runner import together
-from fedge.runner.config import Config
-from fedge.runner.setup import experiment
-from fedge.runner.together import histories
-from fedge.runner.workshop import Workshop
+from fedge.experiment.build import experiment
+from fedge.experiment.config import Config
+from fedge.runner.cache import Workshop
+from fedge.studies import sweep
+from fedge.studies.sweep import histories
 from tests.helpers import toy
 
 KEYS = {"clients": 6, "cells": 3, "local_steps": 2, "edge_rounds": 1, "rounds": 5, "eval_every": 2, "batch": 4,
@@ -17,7 +17,7 @@ KEYS = {"clients": 6, "cells": 3, "local_steps": 2, "edge_rounds": 1, "rounds": 
 
 
 def rows(configs, crowded, monkeypatch):
-    monkeypatch.setattr(together, "_worth_while", lambda configs: crowded)
+    monkeypatch.setattr(sweep, "_worth_while", lambda configs: crowded)
     found = dict(histories(configs, toy((28, 28, 1), classes=10), Workshop()))
     return [found[n] for n in range(len(configs))]
 
@@ -28,7 +28,7 @@ def test_rows_are_those_of_runs_one_by_one(monkeypatch, caplog):
     sdfeel = [{"algorithm": "sdfeel", "seed": s, "lr": lr} for s, lr in ((0, 0.1), (1, 0.1), (1, 0.02))]
     hist = [{"algorithm": "hist", "seed": s} for s in (3, 4)]
     configs = [Config.of(KEYS | keys) for keys in [sdfeel[0], *hist, *sdfeel[1:], {"algorithm": "fedavg"}]]
-    crowds = [crowd.places for crowd in together._crowds(configs, toy((28, 28, 1), classes=10))]
+    crowds = [crowd.places for crowd in sweep._crowds(configs, toy((28, 28, 1), classes=10))]
     assert sorted(crowds) == [[0, 3, 4], [1, 2]]
     alone, crowd = (rows(configs, how, monkeypatch) for how in (False, True))
     assert len({run[-1]["loss"] for run in crowd}) == 6
@@ -45,10 +45,10 @@ def test_rows_are_those_of_runs_one_by_one(monkeypatch, caplog):
 def test_a_crowd_is_no_larger_than_there_is_room_for(monkeypatch):
     configs = [Config.of(KEYS | {"algorithm": "fedavg", "seed": s}) for s in range(5)]
     data = toy((28, 28, 1), classes=10)
-    monkeypatch.setattr(together, "ROOM", 2 * 6 * 238_510 * 4)
-    assert [crowd.places for crowd in together._crowds(configs, data)] == [[0, 1], [2, 3]]
-    monkeypatch.setattr(together, "ROOM", 6 * 238_510 * 4)
-    assert not list(together._crowds(configs, data))
+    monkeypatch.setattr(sweep, "ROOM", 2 * 6 * 238_510 * 4)
+    assert [crowd.places for crowd in sweep._crowds(configs, data)] == [[0, 1], [2, 3]]
+    monkeypatch.setattr(sweep, "ROOM", 6 * 238_510 * 4)
+    assert not list(sweep._crowds(configs, data))
 
 
 def test_a_crowd_that_diverges_says_so(monkeypatch, caplog):
@@ -68,7 +68,7 @@ def test_graphs_of_other_shapes_are_no_company():
         constants = experiment(config, data).job.algorithm.constants
         shapes.setdefault(str([np.shape(x) for x in jax.tree.leaves(constants)]), []).append(n)
     assert len(shapes) > 1
-    crowds = [crowd.places for crowd in together._crowds(configs, data)]
+    crowds = [crowd.places for crowd in sweep._crowds(configs, data)]
     assert crowds == [places for places in shapes.values() if len(places) > 1]
 
 
@@ -78,10 +78,10 @@ def test_a_crowd_that_does_not_fit_is_run_one_by_one(monkeypatch, caplog):
 
     configs = [Config.of(KEYS | {"algorithm": "fedavg", "seed": s, "eval_every": 5}) for s in (0, 1)]
     expected = rows(configs, False, monkeypatch)
-    monkeypatch.setattr(together, "_compile", full)
+    monkeypatch.setattr(sweep, "_compile", full)
     assert rows(configs, True, monkeypatch) == expected
     assert "did not fit" in caplog.text
 
 
 def test_on_a_cpu_runs_are_made_one_by_one():
-    assert not together._worth_while([Config.of(KEYS | {"algorithm": "fedavg"})])
+    assert not sweep._worth_while([Config.of(KEYS | {"algorithm": "fedavg"})])

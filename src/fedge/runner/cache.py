@@ -13,8 +13,8 @@ from fedge.core.contract import Gossip, State
 from fedge.core.tree import Weights
 from fedge.engine import ENGINES, Engine, Together
 from fedge.engine.evaluate import Evaluator
-from fedge.runner.config import CUSTOM
-from fedge.runner.setup import Experiment
+from fedge.experiment.build import Experiment
+from fedge.experiment.config import CUSTOM
 
 Views = Callable[[State, Any], tuple[Weights, Weights | None]]
 

@@ -19,15 +19,15 @@ import jax.numpy as jnp
 
 from fedge.data import Dataset, load
 from fedge.errors import ConfigError, unknown
+from fedge.experiment.build import experiment, make_model
+from fedge.experiment.config import Config, foreign, read_toml
 from fedge.runner import record
-from fedge.runner.config import Config, foreign, read_toml
-from fedge.runner.curve import Curve, curve_rows, keep, summarise, target_rows
+from fedge.runner.cache import Workshop
+from fedge.runner.costs import price
 from fedge.runner.loop import ready
-from fedge.runner.price import price
 from fedge.runner.record import Row
-from fedge.runner.setup import experiment, make_model
-from fedge.runner.together import histories
-from fedge.runner.workshop import Workshop
+from fedge.studies.curve import Curve, curve_rows, keep, summarise, target_rows
+from fedge.studies.sweep import histories
 
 Report = Callable[[str], None]
 VARIANTS: dict[str, dict[str, Any]] = {"printed": {}, "tuned": {"tune": True}}  # unless a recipe says otherwise

@@ -30,8 +30,8 @@ from fedge.cost.work import multiply_adds
 from fedge.data import DATASETS, Dataset, Partition, distribute, load
 from fedge.engine import Job
 from fedge.errors import ConfigError
+from fedge.experiment.config import Config
 from fedge.models import Model, make
-from fedge.runner.config import Config
 
 Optimiser = Callable[[Array], optax.GradientTransformation]
 

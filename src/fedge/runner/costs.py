@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from fedge.core.contract import Gossip
 from fedge.cost.ledger import directed, totals
 from fedge.errors import ConfigError
-from fedge.runner.setup import Experiment
+from fedge.experiment.build import Experiment
 
 
 class Price(NamedTuple):

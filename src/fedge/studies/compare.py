@@ -9,11 +9,11 @@ from typing import Any
 from fedge.algorithms import ALGORITHMS
 from fedge.data import Dataset
 from fedge.errors import ConfigError, unknown
+from fedge.experiment.build import Optimiser, experiment
+from fedge.experiment.config import Config, foreign
 from fedge.models import Model
 from fedge.runner import record
-from fedge.runner.config import Config, foreign
 from fedge.runner.loop import Listener, Result, default_folder, ready, resolved, run
-from fedge.runner.setup import Optimiser, experiment
 
 
 def compare(

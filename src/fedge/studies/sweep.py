@@ -23,13 +23,13 @@ from jax.errors import JaxRuntimeError
 from fedge.core.contract import State
 from fedge.data import Dataset
 from fedge.engine import Together
-from fedge.runner.config import Config
-from fedge.runner.examine import Examiner
+from fedge.experiment.build import Experiment, experiment
+from fedge.experiment.config import Config
+from fedge.runner.cache import Workshop, shape_of
+from fedge.runner.costs import Price, price
 from fedge.runner.loop import ready, run, until
-from fedge.runner.price import Price, price
+from fedge.runner.metrics import Examiner
 from fedge.runner.record import Row
-from fedge.runner.setup import Experiment, experiment
-from fedge.runner.workshop import Workshop, shape_of
 
 log = logging.getLogger(__name__)
 ROOM = 2**30  # bytes of clients' models side by side; a run that needs much of it fills a GPU alone

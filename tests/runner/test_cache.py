@@ -3,7 +3,7 @@
 import optax
 
 import fedge
-from fedge.runner.workshop import Workshop
+from fedge.runner.cache import Workshop
 from tests.helpers import distance, toy
 
 KEYS = {"algorithm": "hierfavg", "clients": 6, "cells": 2, "rounds": 2, "local_steps": 2, "edge_rounds": 1, "batch": 4}

@@ -10,9 +10,9 @@ from fedge.algorithms.hiersfl import client_stages
 from fedge.cli import app
 from fedge.data import DATASETS
 from fedge.errors import ConfigError
-from fedge.runner.config import Config, read_toml
-from fedge.runner.reproduce import VARIANTS, figures_of, recipes, series_keys
-from fedge.runner.setup import make_model
+from fedge.experiment.build import make_model
+from fedge.experiment.config import Config, read_toml
+from fedge.studies.reproduce import VARIANTS, figures_of, recipes, series_keys
 
 RECIPE = """
 seeds = 2

@@ -2,7 +2,7 @@ import networkx as nx
 import pytest
 
 from fedge.errors import ConfigError
-from fedge.runner.config import Config, allowed, parse, read_toml
+from fedge.experiment.config import Config, allowed, parse, read_toml
 
 BASE = {"algorithm": "hierfavg"}
 

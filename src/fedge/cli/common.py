@@ -1,0 +1,116 @@
+"""What the commands have in common: options, keys from words and files, errors as sentences."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from jax.errors import JaxRuntimeError
+from rich.console import Console
+
+from fedge.algorithms import ALGORITHMS
+from fedge.errors import ConfigError, FedgeError, RunError
+from fedge.experiment.build import Experiment
+from fedge.experiment.config import parse, read_toml
+from fedge.runner.device import processes
+from fedge.runner.loop import Result
+from fedge.studies import compare as comparison
+from fedge.view import terminal
+from fedge.view.progress import Ticker
+
+
+class Format(StrEnum):
+    text = "text"
+    json = "json"
+
+
+NAMES = ", ".join(ALGORITHMS)
+HINT = "`fedge keys` lists every key with its default and what it takes."
+Pairs = Annotated[list[str] | None, typer.Argument(metavar="key=value", help="any keys of the run", show_default=False)]
+ConfigFile = Annotated[Path | None, typer.Option("--config", metavar="FILE.toml", help="keys from a file")]
+Seed = Annotated[int | None, typer.Option("--seed", help="the same as seed=N")]
+Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="run folder; default: a new one in runs/")]
+Output = Annotated[Format, typer.Option("--format", help="json: standard output is one object")]
+
+
+@contextmanager
+def guarded(ticker: Ticker | None = None) -> Iterator[None]:
+    """Errors become one sentence on standard error and a stable exit code."""
+    try:
+        yield
+    except FedgeError as problem:
+        _leave(str(problem), problem.exit_code)
+    except BrokenPipeError:  # whoever was reading has gone; there is nobody to tell
+        sys.stdout = None
+        raise typer.Exit(1) from None
+    except OSError as problem:
+        place = problem.filename or "a file"
+        _leave(f"cannot use {place}: {problem.strerror}; choose another place", RunError.exit_code)
+    except (MemoryError, JaxRuntimeError) as problem:
+        reason = (str(problem).splitlines() or ["out of memory"])[0][:150]
+        if processes() == 1:
+            _leave(f"the machine could not do it ({reason}); try a smaller batch or chunk", RunError.exit_code)
+        again = f"; start all of them again with --resume {ticker.out}" if ticker and ticker.out else ""
+        _leave(f"this or another process was lost or failed ({reason}){again}", RunError.exit_code)
+    except KeyboardInterrupt:
+        folder, verb = ticker.out if ticker else None, "run"
+        if folder is not None and (folder.parent / comparison.PLAN).exists():
+            folder, verb = folder.parent, "compare"
+        _leave(f"stopped; continue with: fedge {verb} --resume {folder}" if folder else "stopped", 130)
+    finally:
+        if ticker is not None:
+            ticker.close()
+
+
+def _leave(sentence: str, code: int) -> NoReturn:
+    print(f"fedge: {sentence}", file=sys.stderr, flush=True)
+    if processes() > 1:  # the others wait for this one, and JAX would wait for them
+        os._exit(code)
+    raise typer.Exit(code) from None
+
+
+def gather(pairs: list[str], file: Path | None, seed: int | None) -> dict[str, Any]:
+    """Keys from the file, overridden by the words of the command line."""
+    words: dict[str, Any] = dict(parse(pairs))
+    if seed is not None:
+        if "seed" in words:
+            raise ConfigError("seed is given twice; use either seed=N or --seed N")
+        words["seed"] = seed
+    return (read_toml(file) if file else {}) | words
+
+
+class Narrator(Ticker):
+    """A ticker that first draws what is about to run: the topology once, each graph between edges."""
+
+    def __init__(self, console: Console | None) -> None:
+        super().__init__()
+        self._stage = console
+        self._drawn = False
+
+    def ready(self, experiment: Experiment, out: Path) -> None:
+        if self._stage is not None:
+            if not self._drawn:
+                terminal.say(
+                    self._stage, f"{terminal.describe(experiment)}\n\n{terminal.topology_picture(experiment)}\n"
+                )
+                self._drawn = True
+            if graph := terminal.graph_picture(experiment):
+                terminal.say(self._stage, f"{graph}\n")
+        super().ready(experiment, out)
+
+
+def figures(results: list[Result], folder: Path) -> list[Path]:
+    from fedge.view import plots  # matplotlib takes a while to import, and a refused run never needs it
+
+    made = results[0].experiment
+    drawn = {"curves": plots.curves(results), "labels": plots.label_heatmap(made), "topology": plots.topology(made)}
+    for r in results:
+        if graph := plots.edge_graph(r.experiment):
+            drawn["graph"] = graph
+    return [path for name, figure in drawn.items() for path in plots.save(figure, folder / name)]
