@@ -84,16 +84,20 @@ class Clock:
         bits, own = 8.0 * self.ledger.cell_bytes(index), 8.0 * self.ledger.cell_bytes(index, client=True)
         rate = r.cloud_bps if isinstance(algorithm.exchange, Direct) else r.uplink_bps
         ways = 2 if r.downlink else 1
+        same = self._edge_round(0, ways * own / rate) if r.equal else None
         for a in range(schedule.edge_rounds):
-            ready = ready + self._edge_round(index * schedule.edge_rounds + a, ways * own / rate)
+            number = index * schedule.edge_rounds + a
+            ready = ready + (self._edge_round(number, ways * own / rate) if same is None else same)
         match algorithm.exchange:
             case Direct():
                 return ready
             case Cloud():
                 return np.full_like(ready, (ready + ways * bits / r.cloud_bps * self._slowness[2]).max())
             case Gossip(steps=steps):
-                for _ in range(steps):
-                    ready = self._exchange(ready, bits / r.edge_bps)
+                transfer = bits / r.edge_bps
+                in_step = r.equal and len(ready) > 1 and np.ptp(ready) == np.ptp(transfer) == 0
+                for _ in range(steps):  # edges that are in step stay in step
+                    ready = ready + transfer if in_step else self._exchange(ready, transfer)
                 return ready
 
     def _edge_round(self, number: int, transfer: Times) -> Times:
@@ -128,7 +132,10 @@ class Clock:
 
     def _exchange(self, ready: Times, transfer: Times) -> Times:
         """One gossip exchange: an edge goes on when its neighbours' models are there."""
+        slowness = self._slowness[3]
+        if not slowness:
+            return ready
+        sender, receiver = np.array(list(slowness)).T
         after = ready.copy()
-        for (sender, receiver), slowness in self._slowness[3].items():
-            after[receiver] = max(after[receiver], ready[sender] + transfer[sender] * slowness)
+        np.maximum.at(after, receiver, ready[sender] + transfer[sender] * np.array(list(slowness.values())))
         return after

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from fedge.core.contract import Algorithm, Cells, Cloud, Direct, Gossip, Round, State
 from fedge.core.keys import Purpose, fold
-from fedge.core.sampling import drawn_participants
+from fedge.core.sampling import drawn_participants, participants
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -101,13 +101,22 @@ class Ledger:
         jax.eval_shape(look, self.state, self.key)
         return found
 
+    @cached_property
+    def alike(self) -> bool:
+        """Whether models have the same size in every round: what a mask leaves of them may change."""
+        return not any(dealt.masked for dealt in self.dealt)
+
+    @property
+    def steady(self) -> bool:
+        """Whether every link carries the same in every round."""
+        return self.alike and self.participation == 1
+
     def cell_bytes(self, index: int, *, client: bool = False) -> NDArray[np.int64]:
         """The size of each cell's model in global round `index`, or of the part that its clients hold and send."""
-        changes = any(dealt.masked for dealt in self.dealt)  # what a mask leaves may change
-        index = index if changes else 0
+        index = 0 if self.alike else index
         if (index, client) not in self._known:
             width = jax.tree.leaves(self.state)[0].dtype.itemsize
-            rounds = np.arange(index, index + (AHEAD if changes else 1), dtype=np.int32)
+            rounds = np.arange(index, index + (1 if self.alike else AHEAD), dtype=np.int32)
             for whose, counts in zip((False, True), self._entries(jnp.asarray(rounds), self.key), strict=True):
                 sizes = width * np.asarray(counts).astype(np.int64)
                 self._known.update({(int(r), whose): size for r, size in zip(rounds, sizes, strict=True)})
@@ -120,12 +129,29 @@ class Ledger:
 
     def round(self, index: int) -> Links:
         """Bytes sent in global round `index`, link by link."""
+        rounds = self.algorithm.schedule.edge_rounds
+        turns = np.zeros(self.algorithm.topology.clients, np.int64)
+        if self.participation == 1:
+            turns += rounds
+        else:
+            for a in range(rounds):
+                for own in self.participants(index * rounds + a):
+                    turns[own] += 1
+        return self._links(index, turns)
+
+    def totals(self, index: int) -> dict[str, int]:
+        """Bytes sent in global round `index`, tier by tier. Nothing is drawn: it takes as many clients of a cell in
+        every edge round, and they send the same, so one stands for all that take part."""
+        topology, rounds = self.algorithm.topology, self.algorithm.schedule.edge_rounds
+        turns = np.zeros(topology.clients, np.int64)
+        for own in topology.roster:
+            turns[own[0]] = rounds * participants(len(own), self.participation)
+        return totals(self._links(index, turns))
+
+    def _links(self, index: int, turns: NDArray[np.int64]) -> Links:
+        """Bytes on each link in a global round in which each client has taken part so many times."""
         algorithm, schedule = self.algorithm, self.algorithm.schedule
         size = self.cell_bytes(index)
-        turns = np.zeros(algorithm.topology.clients, np.int64)
-        for a in range(schedule.edge_rounds):
-            for own in self.participants(index * schedule.edge_rounds + a):
-                turns[own] += 1
         each = turns * self.cell_bytes(index, client=True)[algorithm.topology.cell]
         match algorithm.exchange:
             case Direct():

@@ -191,6 +191,11 @@ def check(c: Config) -> None:
         raise ConfigError("devices and chunk are only for engine=vectorised; leave them out")
 
 
+def most_rounds(c: Config) -> int:
+    """The global rounds whose iterations a signed 32-bit number can count."""
+    return (2**31 - 1) // (c.local_steps * c.edge_rounds)
+
+
 def flat(annotation: Any) -> tuple[Any, ...]:
     """The members of a union, or the one type there is."""
     return get_args(annotation) or (annotation,)

@@ -30,7 +30,7 @@ from fedge.experiment.config import CUSTOM, Config, words
 from fedge.models import Model
 from fedge.runner import device, record
 from fedge.runner.cache import Workshop
-from fedge.runner.costs import Price, links, price
+from fedge.runner.costs import Costs
 from fedge.runner.metrics import Examiner
 from fedge.runner.record import Row
 
@@ -109,13 +109,13 @@ def run(
 
     with ready(config, hosts):
         made = experiment(config, dataset, model, optimiser)
-        plan = price(made)
+        costs = Costs(made)
         workshop = workshop or Workshop()
         engine = workshop.engine(made)  # refuses what the machine cannot do before a folder is made
-        made = replace(made, config=config.model_copy(update={"rounds": len(plan)} | engine.layout))
+        made = replace(made, config=config.model_copy(update={"rounds": costs.rounds} | engine.layout))
         if not device.leads():
             return _follow(
-                made, plan, engine, Examiner([made], workshop), folder if resume is not None else None, began
+                made, costs, engine, Examiner([made], workshop), folder if resume is not None else None, began
             )
         if resume is not None:
             _same_place(made, folder)
@@ -123,11 +123,11 @@ def run(
             folder = record.create(Path(out) if out is not None else default_folder(config.algorithm))
             record.write_json(folder / "config.json", made.config.model_dump())
             record.write_json(folder / "run.json", record.environment(config.seed) | digest(made) | mixing(made))
-        return _train(made, plan, engine, Examiner([made], workshop), folder, listener or Listener(), began)
+        return _train(made, costs, engine, Examiner([made], workshop), folder, listener or Listener(), began)
 
 
 def _follow(
-    made: Experiment, plan: list[Price], engine: Engine, evaluate: Examiner, resumed: Path | None, began: float
+    made: Experiment, costs: Costs, engine: Engine, evaluate: Examiner, resumed: Path | None, began: float
 ) -> Result:
     """The same run in a process that does not lead: what it writes is not kept, what it resumes is not touched."""
     with tempfile.TemporaryDirectory(prefix="fedge-") as place:
@@ -136,7 +136,7 @@ def _follow(
             for name in ("checkpoint.safetensors", "metrics.jsonl"):
                 if (resumed / name).exists():
                     shutil.copyfile(resumed / name, folder / name)
-        return _train(made, plan, engine, evaluate, folder, Listener(), began)
+        return _train(made, costs, engine, evaluate, folder, Listener(), began)
 
 
 def resolved(keys: Keys, dataset: Dataset | None, model: Model | None, optimiser: Optimiser | None) -> Config:
@@ -167,39 +167,40 @@ def default_folder(name: str) -> Path:
 
 
 def _train(
-    made: Experiment, plan: list[Price], engine: Engine, evaluate: Examiner, folder: Path, listener: Listener,
+    made: Experiment, costs: Costs, engine: Engine, evaluate: Examiner, folder: Path, listener: Listener,
     began: float,
 ) -> Result:  # fmt: skip
     config = made.config
-    state, first, history = _restore(made, folder)
+    state, first, history = _restore(made, costs, folder)
     _agreed(made, first)
-    if (folder / "result.json").exists() and first == len(plan):
+    if (folder / "result.json").exists() and not costs.more(first):
         log.info("the run in %s was already complete", folder)
         return _finished(made, record.read_json(folder / "result.json"), state, folder)
     if first:
-        log.info("continuing after round %d of %d", first, len(plan))
+        log.info("continuing after round %d%s", first, f" of {costs.rounds}" if costs.rounds else "")
     listener.ready(made, folder)
     seconds, done, compiled_before = 0.0, first, engine.compile_seconds
-    while done < len(plan):
-        end = until(done, len(plan), config.eval_every, config.checkpoint_every)
+    while costs.more(done):
+        end = costs.until(done, config.eval_every, config.checkpoint_every)
         tick = time.perf_counter()
         state, train_loss = engine.rounds(state, done, end - done)
         seconds += time.perf_counter() - tick
         done, whole = end, here(state)
-        if done % config.eval_every == 0 or done == len(plan):
-            cost = {"bytes": plan[done - 1].sent, "simulated_seconds": plan[done - 1].seconds}
+        over, spent = not costs.more(done), costs.after(done)
+        if done % config.eval_every == 0 or over:
+            cost = {"bytes": spent.sent, "simulated_seconds": spent.seconds}
             row = evaluate(jax.tree.map(lambda x: x[None], whole), done, [train_loss])[0] | cost
             record.append_row(folder, row)
             history.append(row)
             listener.round(row, config)
-        if config.checkpoint_every and done % config.checkpoint_every == 0 and done < len(plan):
+        if config.checkpoint_every and done % config.checkpoint_every == 0 and not over:
             record.save_state(folder / "checkpoint.safetensors", whole, round=done)
 
     state = here(state)
     weights = made.evaluated(state)
-    record.save_state(folder / "checkpoint.safetensors", state, round=len(plan))
+    record.save_state(folder / "checkpoint.safetensors", state, round=done)
     record.save_state(folder / "weights.safetensors", weights)
-    steps, compiling = made.job.steps_per_round * (len(plan) - first), engine.compile_seconds - compiled_before
+    steps, compiling = made.job.steps_per_round * (done - first), engine.compile_seconds - compiled_before
     result = Result(
         algorithm=config.algorithm,
         config=config,
@@ -212,7 +213,7 @@ def _train(
         weights=weights,
         experiment=made,
     )
-    record.write_json(folder / "ledger.json", links(made, len(plan)))
+    record.write_json(folder / "ledger.json", costs.links(done))
     record.write_json(folder / "result.json", result.to_json())
     listener.finished(result)
     return result
@@ -228,22 +229,21 @@ def _agreed(made: Experiment, first: int) -> None:
         raise RunError("the processes were given different words, data or checkpoints; give all of them the same")
 
 
-def until(done: int, last: int, *every: int) -> int:
-    """The next multiple of any of these intervals, or the last round; 0 means never."""
-    return min([last, *((done // n + 1) * n for n in every if n)])
-
-
-def _restore(made: Experiment, folder: Path) -> tuple[State, int, list[Row]]:
+def _restore(made: Experiment, costs: Costs, folder: Path) -> tuple[State, int, list[Row]]:
     """(state, rounds done, rows so far): from the checkpoint where there is one, from the start otherwise."""
-    path, rounds = folder / "checkpoint.safetensors", made.config.rounds or 0
+    path = folder / "checkpoint.safetensors"
     if not path.exists():
         return made.start, 0, record.rewind(folder, [])
     state, notes = record.load_state(path, made.start)
     done = notes.get("round", 0)
-    if not 0 < done <= rounds:
+    if done < 1 or not costs.more(done - 1):
         raise RunError(f"{path} was saved after round {done}, which is not one of this run")
     every = made.config.eval_every
-    return state, done, record.rewind(folder, [r for r in range(1, done + 1) if r % every == 0 or r == rounds])
+    return (
+        state,
+        done,
+        record.rewind(folder, [r for r in range(1, done + 1) if r % every == 0 or (r == done and not costs.more(r))]),
+    )
 
 
 def _finished(made: Experiment, stored: dict[str, Any], state: State, folder: Path) -> Result:

@@ -23,7 +23,7 @@ from fedge.experiment.build import experiment, make_model
 from fedge.experiment.config import Config, foreign, read_toml
 from fedge.runner import record
 from fedge.runner.cache import Workshop
-from fedge.runner.costs import price
+from fedge.runner.costs import Costs
 from fedge.runner.loop import ready
 from fedge.runner.record import Row
 from fedge.studies.curve import Curve, curve_rows, keep, summarise, target_rows
@@ -144,7 +144,7 @@ class Studio:
     def _affordable(self, config: Config, which: str) -> int:
         """The rounds within the budget."""
         with ready(config):
-            return len(price(experiment(config, self._set(which)[0])))
+            return Costs(experiment(config, self._set(which)[0])).last()
 
     def _trials(self, series: Series, rates: list[float]) -> list[dict[str, Any]]:
         """On seeds that no reported run uses, tested at the end only."""

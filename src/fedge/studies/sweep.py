@@ -26,8 +26,8 @@ from fedge.engine import Together
 from fedge.experiment.build import Experiment, experiment
 from fedge.experiment.config import Config
 from fedge.runner.cache import Workshop, shape_of
-from fedge.runner.costs import Price, price
-from fedge.runner.loop import ready, run, until
+from fedge.runner.costs import Costs
+from fedge.runner.loop import ready, run
 from fedge.runner.metrics import Examiner
 from fedge.runner.record import Row
 
@@ -41,20 +41,21 @@ class Crowd:
 
     places: list[int]
     runs: list[Experiment]
-    plan: list[list[Price]]
+    costs: list[Costs]
 
     def train(self, workshop: Workshop) -> list[list[Row]]:
         engine, examine = self.engine(workshop), Examiner(self.runs, workshop)
         engine.retarget([made.job for made in self.runs])
-        states, config, rounds = self.start(engine), self.runs[0].config, len(self.plan[0])
+        states, config = self.start(engine), self.runs[0].config
         histories: list[list[Row]] = [[] for _ in self.runs]
         done = 0
-        while done < rounds:
-            end = until(done, rounds, config.eval_every, 0)
+        while self.costs[0].more(done):
+            end = self.costs[0].until(done, config.eval_every)
             states, losses = engine.rounds(states, done, end - done)
             done = end
-            for history, plan, row in zip(histories, self.plan, examine(states, done, losses.tolist()), strict=True):
-                history.append(row | {"bytes": plan[done - 1].sent, "simulated_seconds": plan[done - 1].seconds})
+            for history, costs, row in zip(histories, self.costs, examine(states, done, losses.tolist()), strict=True):
+                spent = costs.after(done)
+                history.append(row | {"bytes": spent.sent, "simulated_seconds": spent.seconds})
         return histories
 
     def engine(self, workshop: Workshop) -> Together:
@@ -91,22 +92,23 @@ def _worth_while(configs: Sequence[Config]) -> bool:
 
 
 def _crowds(configs: Sequence[Config], dataset: Dataset) -> Iterator[Crowd]:
-    """Runs of one shape, as many in each as there is room for; a run that has no company, or covers only a part of the
-    training images, is left out."""
-    found: dict[str, list[tuple[int, Experiment, list[Price]]]] = {}
+    """Runs of one shape, as many in each as there is room for; a run that has no company, covers only a part of the
+    training images or ends at a round nobody knows yet is left out."""
+    found: dict[str, list[tuple[int, Experiment, Costs]]] = {}
     for place, config in enumerate(configs):
         made = experiment(config, dataset)
-        plan = price(made)
-        if not config.train_eval or len(np.unique(made.partition.order)) == len(dataset.x_train):
-            alike = f"{shape_of(made)} {len(plan)} {config.eval_every} {config.train_eval}"
-            found.setdefault(alike, []).append((place, made, plan))
+        costs = Costs(made)
+        whole = not config.train_eval or len(np.unique(made.partition.order)) == len(dataset.x_train)
+        if costs.rounds is not None and whole:
+            alike = f"{shape_of(made)} {costs.rounds} {config.eval_every} {config.train_eval}"
+            found.setdefault(alike, []).append((place, made, costs))
     for members in found.values():
         made = members[0][1]
         size = made.config.clients * made.model.parameters * jnp.dtype(made.config.dtype).itemsize
         most = ROOM // size
         while most > 1 and len(members) > 1:
             now, members = members[:most], members[most:]
-            yield Crowd([n for n, _, _ in now], [made for _, made, _ in now], [plan for _, _, plan in now])
+            yield Crowd([n for n, _, _ in now], [made for _, made, _ in now], [costs for _, _, costs in now])
 
 
 def _compile(crowds: list[Crowd], workshop: Workshop) -> None:
