@@ -95,6 +95,11 @@ class Algorithm:
     edges: Callable[[State], Weights] | None = None  # state → one model per edge, where edges keep their own
     stale_statistics: bool = False  # the merged model has other activations than those BatchNorm's statistics are of
 
+    @property
+    def gossip(self) -> Gossip | None:
+        """How edges gossip, where they do."""
+        return self.exchange if isinstance(self.exchange, Gossip) else None
+
 
 class Knobs(Protocol):
     """The part of a configuration that algorithms read."""

@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from fedge.core.contract import Gossip
 from fedge.experiment.build import Experiment
-from fedge.runner.loop import Result
+from fedge.runner.result import Result
 
 # Okabe and Ito's colours: told apart by colour-blind readers too; line styles for black and white print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")

@@ -15,7 +15,7 @@ from fedge.data import DATASETS
 from fedge.data.sources import where
 from fedge.experiment.build import Experiment
 from fedge.experiment.config import Config, allowed
-from fedge.runner.loop import Result
+from fedge.runner.result import Result
 
 BARS = " ▁▂▃▄▅▆▇█"
 SHOWN = 4  # cells drawn side by side, where there are more than fit into 80 columns
