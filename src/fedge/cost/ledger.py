@@ -24,7 +24,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from fedge.core.contract import Algorithm, Cells, Cloud, Direct, Gossip, Round, State
+from fedge.core.contract import Algorithm, Cloud, Direct, Gossip, Round, Stack, State
 from fedge.core.keys import Purpose, fold
 from fedge.core.sampling import drawn_participants
 
@@ -83,7 +83,7 @@ class Ledger:
 
         return jax.jit(jax.vmap(count, (0, None)))
 
-    def _deal(self, state: State, index: Array, key: Array) -> tuple[Cells, ...]:
+    def _deal(self, state: State, index: Array, key: Array) -> tuple[Stack, ...]:
         constants = jax.tree.map(jnp.asarray, self.algorithm.constants)
         weight = jnp.asarray(self.algorithm.topology.cell_weight)
         return self.algorithm.deal(state, Round(index, key, weight, constants))

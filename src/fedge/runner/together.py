@@ -22,7 +22,7 @@ from jax.errors import JaxRuntimeError
 
 from fedge.core.contract import State
 from fedge.data import Dataset
-from fedge.engine import Together
+from fedge.engine import Stacked
 from fedge.runner.config import Config
 from fedge.runner.examine import Examiner
 from fedge.runner.loop import ready, run, until
@@ -57,10 +57,10 @@ class Crowd:
                 history.append(row | {"bytes": plan[done - 1].sent, "simulated_seconds": plan[done - 1].seconds})
         return histories
 
-    def engine(self, workshop: Workshop) -> Together:
+    def engine(self, workshop: Workshop) -> Stacked:
         return workshop.together(self.runs)
 
-    def start(self, engine: Together) -> State:
+    def start(self, engine: Stacked) -> State:
         return engine.start([made.start for made in self.runs])
 
 
@@ -118,7 +118,7 @@ def _compile(crowds: list[Crowd], workshop: Workshop) -> None:
             engine.retarget([made.job for made in crowd.runs])
             first[id(engine)] = crowd, engine
 
-    def prepare(pair: tuple[Crowd, Together]) -> None:
+    def prepare(pair: tuple[Crowd, Stacked]) -> None:
         pair[1].compiled(pair[0].start(pair[1]))
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -11,7 +11,7 @@ from jax import Array
 
 from fedge.core.contract import Gossip, State
 from fedge.core.tree import Weights
-from fedge.engine import ENGINES, Engine, Together
+from fedge.engine import ENGINES, Engine, Stacked
 from fedge.engine.evaluate import Evaluator
 from fedge.runner.config import CUSTOM
 from fedge.runner.setup import Experiment
@@ -30,7 +30,7 @@ class Workshop:
 
     def __init__(self) -> None:
         self._engines: dict[str, Engine] = {}
-        self._crowds: dict[str, Together] = {}
+        self._crowds: dict[str, Stacked] = {}
         self._views: dict[str, Views] = {}
         self._evaluators: dict[str, Evaluator] = {}
 
@@ -44,11 +44,11 @@ class Workshop:
             self._engines[key] = ENGINES[made.config.engine](made.job)
         return self._engines[key]
 
-    def together(self, runs: Sequence[Experiment]) -> Together:
+    def together(self, runs: Sequence[Experiment]) -> Stacked:
         """For runs of one shape (see `shape_of`)."""
         key = f"{len(runs)} {shape_of(runs[0])}"
         if key not in self._crowds:
-            self._crowds[key] = Together([made.job for made in runs])
+            self._crowds[key] = Stacked([made.job for made in runs])
         return self._crowds[key]
 
     def views(self, made: Experiment) -> Views:
