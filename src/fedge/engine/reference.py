@@ -14,7 +14,7 @@ from jax import Array
 from fedge.core import tree
 from fedge.core.contract import Round, Sharing, State
 from fedge.core.keys import Purpose, fold
-from fedge.core.sampling import drawn_participants
+from fedge.core.sampling import draw_participants
 from fedge.core.tree import Weights
 from fedge.engine.base import Engine, Job
 
@@ -67,8 +67,8 @@ class Reference(Engine):
         """`local_steps` in one cell, all clients in lockstep, then the weighted mean over those that took part."""
         job, task, shared = self.job, self.job.task, self.job.algorithm.shared or (lambda path: False)
         steps, lr = job.algorithm.schedule.local_steps, jnp.asarray(job.lr, task.dtype)
-        roster = job.algorithm.topology.roster[cell]
-        clients = drawn_participants(job.key, cell, number, roster, job.participation).tolist()
+        (drawn,) = draw_participants(job.key, job.algorithm.topology.roster, [number], job.participation)
+        clients = drawn[cell].tolist()
         weight = [float(job.algorithm.topology.weight[i]) for i in clients]
         share = [w / sum(weight) for w in weight]
 

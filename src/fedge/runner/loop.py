@@ -20,7 +20,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from fedge.core import tree
-from fedge.core.contract import Gossip, State
+from fedge.core.contract import State
 from fedge.data import DATASETS, Dataset
 from fedge.engine import Engine
 from fedge.engine.mesh import here
@@ -257,8 +257,8 @@ def _finished(made: Experiment, stored: dict[str, Any], state: State, folder: Pa
 
 def mixing(made: Experiment) -> dict[str, Any]:
     """What gossip does to a disagreement, where edges gossip."""
-    exchange = made.job.algorithm.exchange
-    if not isinstance(exchange, Gossip):
+    exchange = made.job.algorithm.gossip
+    if exchange is None:
         return {}
     zeta, steps = exchange.zeta, exchange.steps
     return {"zeta": zeta, "zeta_to_alpha": zeta**steps, "smallest_mixing_entry": float(exchange.mixing.min())}

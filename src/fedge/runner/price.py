@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from fedge.core.contract import Gossip
-from fedge.cost.ledger import directed, totals
+from fedge.cost.ledger import totals
 from fedge.errors import ConfigError
 from fedge.runner.setup import Experiment
 
@@ -44,6 +43,5 @@ def links(made: Experiment, rounds: int) -> dict[str, Any]:
     for index in range(rounds):
         for tier, each in ledger.round(index).items():
             links[tier] = links.get(tier, 0) + each
-    exchange = ledger.algorithm.exchange
-    pairs = {"edge_to_edge_links": directed(exchange.graph)} if isinstance(exchange, Gossip) else {}
+    pairs = {"edge_to_edge_links": ledger.edge_links} if ledger.algorithm.gossip else {}
     return {tier: {"total": int(each.sum()), "links": each.tolist()} for tier, each in links.items()} | pairs

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from fedge.core.contract import Gossip, State
+from fedge.core.contract import State
 from fedge.core.tree import Weights
 from fedge.engine import ENGINES, Engine, Stacked
 from fedge.engine.evaluate import Evaluator
@@ -85,8 +85,8 @@ class Workshop:
 def shape_of(made: Experiment) -> str:
     """Runs for which this is the same share compiled programs."""
     sizes = [len(own) for own in made.job.algorithm.topology.roster]
-    exchange = made.job.algorithm.exchange
-    negative = isinstance(exchange, Gossip) and bool(exchange.mixing.min() < 0)  # SD-FEEL then averages variances
+    gossip = made.job.algorithm.gossip
+    negative = gossip is not None and bool(gossip.mixing.min() < 0)  # SD-FEEL then averages variances
     constants = [np.shape(x) for x in jax.tree.leaves(made.job.algorithm.constants)]  # a drawn graph's neighbours, say
     return made.config.model_dump_json(exclude=PER_RUN) + str((sizes, len(made.job.data.order), negative, constants))
 
