@@ -165,15 +165,15 @@ def work_of(ledger: Ledger, weights: Any, model: Model, task: Task, dataset: Dat
         return model(weights, x, train=True, key=root(0))[0]
 
     share = np.ones(ledger.algorithm.topology.cells)
-    for dealt in ledger.dealt:
-        if all(dealt.shapes[path].shape == w.shape for path, w in weights.items()):
+    for stack in ledger.stacks:
+        if all(stack.shapes[path].shape == w.shape for path, w in weights.items()):
             continue
         try:
-            part = multiply_adds(forward, dealt.shapes, sample)
+            part = multiply_adds(forward, stack.shapes, sample)
         except (TypeError, ValueError) as problem:
             reason = (str(problem).splitlines() or [""])[0]
             raise ConfigError(f"model {model.name} cannot run with a part of its units: {reason[:200]}") from None
-        share[list(dealt.ids)] = part / multiply_adds(forward, weights, sample)
+        share[list(stack.ids)] = part / multiply_adds(forward, weights, sample)
     return share
 
 

@@ -11,7 +11,7 @@ from jax import Array
 
 from fedge.core.contract import State
 from fedge.core.tree import Weights
-from fedge.engine import ENGINES, Engine, Together
+from fedge.engine import ENGINES, Engine, Stacked
 from fedge.engine.evaluate import Evaluator
 from fedge.experiment.build import Experiment
 from fedge.experiment.config import CUSTOM
@@ -30,7 +30,7 @@ class ProgramCache:
 
     def __init__(self) -> None:
         self._engines: dict[str, Engine] = {}
-        self._stacked: dict[str, Together] = {}
+        self._stacked: dict[str, Stacked] = {}
         self._views: dict[str, Views] = {}
         self._evaluators: dict[str, Evaluator] = {}
 
@@ -44,11 +44,11 @@ class ProgramCache:
             self._engines[key] = ENGINES[made.config.engine](made.job)
         return self._engines[key]
 
-    def stacked(self, runs: Sequence[Experiment]) -> Together:
+    def stacked(self, runs: Sequence[Experiment]) -> Stacked:
         """For runs of one shape (see `shape_of`)."""
         key = f"{len(runs)} {shape_of(runs[0])}"
         if key not in self._stacked:
-            self._stacked[key] = Together([made.job for made in runs])
+            self._stacked[key] = Stacked([made.job for made in runs])
         return self._stacked[key]
 
     def views(self, made: Experiment) -> Views:

@@ -21,7 +21,7 @@ from jax.errors import JaxRuntimeError
 
 from fedge.core.contract import State
 from fedge.data import Dataset
-from fedge.engine import Together
+from fedge.engine import Stacked
 from fedge.experiment.build import Experiment, experiment
 from fedge.experiment.config import Config
 from fedge.runner.cache import ProgramCache, shape_of
@@ -39,7 +39,7 @@ ROOM = 2**30  # bytes of clients' models side by side; a run that needs much of 
 class SideBySide:
     """Runs of one shape on one engine, for the loop."""
 
-    engine: Together
+    engine: Stacked
 
     def rounds(self, states: State, first: int, count: int) -> tuple[State, Sequence[float]]:
         states, losses = self.engine.rounds(states, first, count)
@@ -62,10 +62,10 @@ class StackedRuns:
         engine.retarget([made.job for made in self.runs])
         return _rows(SideBySide(engine), self.start(engine), self.runs, self.costs, cache)
 
-    def engine(self, cache: ProgramCache) -> Together:
+    def engine(self, cache: ProgramCache) -> Stacked:
         return cache.stacked(self.runs)
 
-    def start(self, engine: Together) -> State:
+    def start(self, engine: Stacked) -> State:
         return engine.start([made.start for made in self.runs])
 
 
@@ -138,7 +138,7 @@ def _compile(stacks: list[StackedRuns], cache: ProgramCache) -> None:
             engine.retarget([made.job for made in stack.runs])
             first[id(engine)] = stack, engine
 
-    def prepare(pair: tuple[StackedRuns, Together]) -> None:
+    def prepare(pair: tuple[StackedRuns, Stacked]) -> None:
         pair[1].compiled(pair[0].start(pair[1]))
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
