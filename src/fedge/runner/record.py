@@ -118,8 +118,9 @@ class Record:
 
     def mark(self, state: str) -> None:
         """Say how the run ended; a full disk or a lost folder must not hide why it did."""
-        with contextlib.suppress(OSError):
-            self.note(state=state, ended=now())
+        if self.about.get("state") == RUNNING:  # and not a run that was over, and could only not be read
+            with contextlib.suppress(OSError):
+                self.note(state=state, ended=now())
 
     def finish(self, weights: Weights, ledger: dict[str, Any], result: dict[str, Any], state: str) -> None:
         saved = checkpoint.save_arrays(self.folder / WEIGHTS, weights, {"identity": self.identity})
@@ -134,7 +135,8 @@ class Record:
             return None
         stored = files.read_json(self.folder / RESULT)
         if file_digest(self.folder / RESULT) != self.about.get("digests", {}).get(RESULT):
-            raise RunError(f"{self.folder / RESULT} is not as it was written: its checksum does not hold; restore it")
+            raise RunError(f"{self.folder / RESULT} is not as it was written: its checksum does not hold; restore "
+                           "it, or delete it to have it made again")  # fmt: skip
         kinds: dict[str, Any] = {"wall_seconds": NUMBERS, "compile_seconds": NUMBERS, "parameters": int,
                                  "client_steps_per_second": NUMBERS}  # fmt: skip
         return stored if all(isinstance(stored.get(key), kind) for key, kind in kinds.items()) else None
