@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedge.runner.setup import Experiment
+    from fedge.experiment.build import Experiment
 
 HERE = Path(__file__).parent
 REPEATS = int(os.environ.get("REPEATS", "3"))
@@ -34,9 +34,9 @@ def resnet_experiment(compute: str, rounds: int = 6) -> Experiment:
     import numpy as np
 
     from fedge import Dataset
-    from fedge.runner.config import Config
+    from fedge.experiment.build import experiment
+    from fedge.experiment.config import Config
     from fedge.runner.device import prepare
-    from fedge.runner.setup import experiment
 
     prepare()
     rng = np.random.default_rng(0)

@@ -50,10 +50,10 @@ def keys(axis: str, n: int) -> dict[str, Any]:
 
 def point(axis: str, n: int) -> dict[str, Any]:
     from fedge.engine import Vectorised
+    from fedge.experiment.build import experiment
+    from fedge.experiment.config import Config
     from fedge.models import make
-    from fedge.runner.config import Config
     from fedge.runner.device import prepare
-    from fedge.runner.setup import experiment
 
     prepare()
     hidden = {"parameters": max(1, (n - 10) // 795), "edges": 12}.get(axis, 300)

@@ -17,10 +17,10 @@ import numpy as np
 from fedge import Dataset
 from fedge.cost.ledger import Ledger
 from fedge.engine import Vectorised
+from fedge.experiment.build import Experiment, experiment
+from fedge.experiment.config import Config
 from fedge.runner import record
-from fedge.runner.config import Config
 from fedge.runner.device import prepare
-from fedge.runner.setup import Experiment, experiment
 
 CELLS = (1, 2, 3, 4, 5)
 WORKLOADS = {

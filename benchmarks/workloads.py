@@ -29,9 +29,9 @@ from clock import age
 from fedge import Dataset
 from fedge.data.sources import where
 from fedge.engine import Vectorised
-from fedge.runner.config import Config
+from fedge.experiment.build import Experiment, experiment
+from fedge.experiment.config import Config
 from fedge.runner.device import prepare
-from fedge.runner.setup import Experiment, experiment
 
 # FedAvg over all clients on MNIST; on the built-in images, which have its shape, where MNIST is not at hand.
 # Clients hold equally much, since not every peer weighs them (so a few of the CNN's clients hold two classes of MNIST).

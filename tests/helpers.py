@@ -12,8 +12,8 @@ from fedge.core.contract import Algorithm
 from fedge.core.tree import Weights
 from fedge.data import Dataset
 from fedge.engine import ENGINES
-from fedge.runner.config import Config
-from fedge.runner.setup import Experiment, experiment
+from fedge.experiment.build import Experiment, experiment
+from fedge.experiment.config import Config
 
 SHAPES = {"mlp": (5, 5, 1), "cnn": (16, 16, 1), "resnet18": (16, 16, 3)}
 

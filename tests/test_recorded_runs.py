@@ -22,7 +22,8 @@ RUNS = {name: {"algorithm": name} for name in ALGORITHMS} | {
     "hierfavg cnn": {"algorithm": "hierfavg", "model": "cnn", "clients": 6, "cells": 2, "participation": 0.7},
     "hiersfl cnn": {"algorithm": "hiersfl", "model": "cnn", "clients": 6, "cells": 2, "cut": "pool2"},
     "hist uneven": {"algorithm": "hist", "clients": 9, "cells": 7, "momentum": 0.9},
-    "sdfeel ring": {"algorithm": "sdfeel", "clients": 9, "cells": 5, "graph": "ring", "gossip": 2, "assign": "edge_iid"},
+    "sdfeel ring": {"algorithm": "sdfeel", "clients": 9, "cells": 5, "graph": "ring", "gossip": 2,
+                    "assign": "edge_iid"},
 }  # fmt: skip
 
 

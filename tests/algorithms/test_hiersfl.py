@@ -14,9 +14,9 @@ from fedge.core.client import normalise
 from fedge.core.keys import root
 from fedge.core.split import Split
 from fedge.errors import ConfigError
+from fedge.experiment.build import experiment
+from fedge.experiment.config import Config
 from fedge.models import from_nnx
-from fedge.runner.config import Config
-from fedge.runner.setup import experiment
 from tests.helpers import assert_mean_preserved, by_operator, distance, small, toy, train
 
 CUTS = [("mlp", cut) for cut in ("0", "hidden", "top")] + [("cnn", c) for c in ("0", "pool1", "pool2", "fc1", "top")]

@@ -1,5 +1,6 @@
 """Bytes and seconds against the papers' formulas (SPEC §5)."""
 
+import dataclasses
 from typing import ClassVar
 
 import numpy as np
@@ -9,15 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedge.core.keys import Purpose, host_rng
+from fedge.core.sampling import draw_participants
 from fedge.core.schedule import Schedule
-from fedge.cost import cuts
+from fedge.cost import cuts, ledger
 from fedge.cost.clock import SHANNON, Clock, Rates
 from fedge.cost.ledger import Ledger, totals
 from fedge.errors import ConfigError
+from fedge.experiment.build import cut_prices, experiment
+from fedge.experiment.config import Config
 from fedge.models import from_nnx, make
-from fedge.runner.config import Config
-from fedge.runner.price import price
-from fedge.runner.setup import cut_prices, experiment
+from fedge.runner.costs import Costs
 from tests.helpers import small
 
 CNN, RESNET = 21_840, 11_173_962
@@ -28,8 +30,7 @@ def clock(algorithm, parameters, step_seconds, tau1, tau2, **rates):
     made = small(algorithm=algorithm, clients=50, cells=10, local_steps=tau1, edge_rounds=tau2, partition="iid",
                  **({"gossip": 1} if algorithm == "sdfeel" else {}))  # fmt: skip
     state = made.job.algorithm.start({"w": np.zeros(parameters, np.float32)})
-    ledger = Ledger(made.job.algorithm, state, made.job.key)
-    return Clock(ledger, Rates(step_seconds, **rates))
+    return Clock(Ledger(made.job.algorithm, state, made.job.key), Rates(step_seconds, **rates))
 
 
 # t_c = 20·62,720/2e9 and 10,230·245,760/2e9; t_u = 32M/R; t_ss = t_u/10; t_cloud = 10 t_u.
@@ -95,6 +96,19 @@ def test_ledger_counts_every_link(algorithm, participation):
         assert sent["edge_to_edge"] == 2 * 2 * size  # K_{1,2}: two links, two directions, one exchange
 
 
+def test_a_plan_draws_the_participants_of_many_rounds_at_once(monkeypatch):
+    """The same in whatever order rounds are asked for, in a call for every 64 edge rounds."""
+    calls = []
+    monkeypatch.setattr(ledger, "draw_participants", lambda *a: (calls.append(a[2]), draw_participants(*a))[1])
+    made = small(participation=0.5, clients=9, edge_rounds=2, straggle=0.1)
+    Costs(made).after(30)  # bytes and seconds both need to know who takes part
+    assert calls == [range(64)]
+    late = made.clock.ledger.participants(100)
+    (alone,) = draw_participants(made.job.key, made.job.algorithm.topology.roster, [100], 0.5)
+    for one, other in zip(late, alone, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_ledger_counts_running_statistics_that_travel():
     """ResNet-18's BatchNorm sends 9,600 numbers beside its parameters, unless they stay where they are."""
     for bn, extra in (("avg_all", 9_600), ("local", 0), ("groupnorm", 0)):
@@ -135,16 +149,113 @@ def test_downlink_doubles_the_transfers():
     assert two == pytest.approx(2 * one, rel=1e-9)
 
 
+def walk(made, most=50):
+    """Round by round, as the loop goes: what was spent after each."""
+    costs, spent = Costs(made), []
+    while costs.more(len(spent)):
+        spent.append(costs.after(len(spent) + 1))
+        assert len(spent) < most
+    return costs, spent
+
+
 def test_a_budget_decides_the_rounds():
-    made = small(algorithm="hierfavg")
-    one = price(small(algorithm="hierfavg", rounds=1))[0]
-    assert len(price(small(algorithm="hierfavg", budget_seconds=7.5 * one.seconds))) == 7
+    one = Costs(small(algorithm="hierfavg", rounds=1)).after(1)
     total = sum(one.sent.values())
-    assert len(price(small(algorithm="hierfavg", budget_bytes=3 * total))) == 3
-    assert len(price(small(algorithm="hierfavg", budget_seconds=7.5 * one.seconds, rounds=2))) == 2
-    assert len(price(made)) == 30
+    for keys, rounds in [
+        ({"budget_seconds": 7.5 * one.seconds}, 7),
+        ({"budget_seconds": 7 * one.seconds}, 7),
+        ({"budget_bytes": 3 * total}, 3),
+        ({"budget_seconds": 7.5 * one.seconds, "budget_bytes": 3 * total}, 3),
+        ({"budget_seconds": 7.5 * one.seconds, "rounds": 2}, 2),
+        ({}, 30),
+    ]:
+        costs, spent = walk(small(algorithm="hierfavg", **keys))
+        assert costs.rounds == costs.last() == len(spent) == rounds
     with pytest.raises(ConfigError, match=r"budget_bytes=10 does not cover one global round, which takes"):
-        price(small(algorithm="hierfavg", budget_bytes=10))
+        Costs(small(algorithm="hierfavg", budget_bytes=10))
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"algorithm": "hierfavg", "straggle": 1.0},
+        {"algorithm": "fedavg", "device_spread": 0.5, "participation": 0.5},
+        {"algorithm": "hist", "clients": 9, "cells": 7},  # 300 units over 7 cells: a mask decides what is sent
+        {"algorithm": "sdfeel", "graph": "path", "link_spread": 1.0, "gossip": 3},
+    ],
+    ids=str,
+)
+def test_a_budget_whose_end_shows_as_the_run_goes(keys):
+    """Where rounds differ the last one is found when it comes, and it is the one that a walk over all rounds finds."""
+    _, all_ = walk(small(**keys, rounds=9))
+    costs, spent = walk(small(**keys, budget_seconds=(all_[5].seconds + all_[6].seconds) / 2))
+    assert costs.rounds is None
+    assert spent == all_[:6]
+    assert (costs.until(0, 4), costs.until(4, 4), costs.until(0, 100)) == (4, 6, 6)
+    assert costs.last() == 6
+    assert len(walk(small(**keys, budget_seconds=1e9, rounds=5))[1]) == 5
+
+
+def test_costs_can_be_asked_in_any_order_and_hold_what_the_links_carried():
+    for keys in ({"participation": 0.5}, {}, {"algorithm": "sdfeel", "gossip": 2}):
+        made = small(**keys, rounds=300)
+        costs, other = Costs(made), Costs(made)
+        late = costs.after(200)
+        assert costs.after(3) == other.after(3)
+        assert other.after(200) == late
+        links = costs.links(5)
+        sent = [made.clock.ledger.round(n) for n in range(5)]
+        for tier, total in costs.after(5).sent.items():
+            assert links[tier]["total"] == total
+            assert links[tier]["links"] == sum(each[tier] for each in sent).tolist()
+
+
+def test_totals_need_no_draw(monkeypatch):
+    """They are those of the rounds that are drawn, tier by tier."""
+    for keys in ({"algorithm": "fedavg"}, {"algorithm": "hiersfl", "cut": "hidden"}, {"algorithm": "hist"}):
+        ledger = small(**keys, clients=9, cells=2, participation=0.4).clock.ledger
+        assert [ledger.totals(n) for n in (0, 4)] == [totals(ledger.round(n)) for n in (0, 4)]
+    monkeypatch.setattr("fedge.cost.ledger.draw_participants", None)
+    made = small(participation=0.5, rounds=10**7, budget_bytes=1e30)
+    assert Costs(made).rounds == 10**7
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"rounds": 10**8},
+        {"budget_seconds": 1e6},
+        {"rounds": 10**8, "budget_seconds": 1e9, "straggle": 0.5},
+        {"algorithm": "sdfeel", "gossip": 10**5},
+        {"edge_rounds": 10**5, "rounds": 2},
+    ],
+    ids=str,
+)
+def test_nothing_long_is_reckoned_before_the_first_round(keys, monkeypatch):
+    advanced = []
+    monkeypatch.setattr(Clock, "advance", lambda self, ready, index, was=Clock.advance: (
+        advanced.append(index), was(self, ready, index))[1])  # fmt: skip
+    made = small(**keys)
+    costs = Costs(made)
+    assert costs.more(0)
+    assert costs.until(0, 5) == (2 if "edge_rounds" in keys else 5)
+    assert len(advanced) <= 6
+
+
+def test_a_budget_of_more_rounds_than_can_be_counted():
+    with pytest.raises(ConfigError, match=r"budget_seconds=1e\+12 covers .* more than the 357913941 that can be"):
+        Costs(small(budget_seconds=1e12))
+
+
+def test_gossip_between_edges_in_step_is_what_each_exchange_gives():
+    made = small(algorithm="sdfeel", graph="path", gossip=5, clients=4, cells=4)
+    clock = made.clock
+    together = clock.advance(clock.start, 0)
+    ready = dataclasses.replace(clock, ledger=small(algorithm="sdfeel", graph="path", gossip=0, clients=4, cells=4)
+                                .clock.ledger).advance(clock.start, 0)  # fmt: skip
+    for _ in range(5):
+        ready = clock._exchange(ready, 8.0 * clock.ledger.cell_bytes(0) / clock.rates.edge_bps)
+    np.testing.assert_array_equal(together, ready)
 
 
 # A split model
@@ -214,10 +325,13 @@ def test_the_command_of_table_1_ends_at_1440_iterations():
     """As priced before any training, on images of MNIST's shape: 288 rounds, and bytes equal to the formula."""
     keys = {"algorithm": "sdfeel", "clients": 50, "cells": 10, "graph": "bipartite", "local_steps": 5, "edge_rounds": 1,
             "gossip": 1, "partition": "one_class", "model": "cnn", "budget_seconds": 40}  # fmt: skip
-    plan = price(experiment(Config.of(keys)))
-    assert 5 * len(plan) == 1440
-    assert plan[-1].seconds == pytest.approx(288 * 0.13866, rel=1e-4)
-    assert plan[-1].sent == dict.fromkeys(("client_to_edge", "edge_to_client", "edge_to_edge"), 288 * 50 * 4 * CNN)
+    costs = Costs(experiment(Config.of(keys)))
+    assert costs.rounds == 288
+    assert 5 * costs.rounds == 1440
+    assert costs.after(288).seconds == pytest.approx(288 * 0.13866, rel=1e-4)
+    assert costs.after(288).sent == dict.fromkeys(
+        ("client_to_edge", "edge_to_client", "edge_to_edge"), 288 * 50 * 4 * CNN
+    )
 
 
 def test_sdfeel_with_unequal_devices_followed_by_hand():

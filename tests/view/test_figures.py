@@ -12,8 +12,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from fedge.errors import RunError
-from fedge.runner.config import Config
-from fedge.runner.recipe import FigureRecipe
+from fedge.experiment.config import Config
+from fedge.studies.recipe import FigureRecipe
 from fedge.view import hierarchy, plots
 from tests.helpers import small
 

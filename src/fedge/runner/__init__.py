@@ -1,1 +1,1 @@
-"""One run: its configuration, its loop, what it leaves on disk."""
+"""One run: its loop, what it measures, what it writes down, how it is resumed."""

@@ -15,10 +15,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
-from fedge.core.contract import Direct, Gossip
-from fedge.runner.setup import Experiment
+from fedge.core.contract import Gossip
+from fedge.experiment.build import Experiment
 from fedge.view.plots import COLOURS, tidy
-from fedge.view.terminal import gossip_of, range_of
+from fedge.view.terminal import range_of
 
 MARKS = 400  # clients drawn one by one, and columns of a heat map
 CELLS = 40  # drawn side by side
@@ -37,12 +37,12 @@ def topology(made: Experiment) -> Figure:
 
     Many clients of a cell are drawn as a wedge with their number, many cells as one wedge and two histograms.
     """
-    exchange, samples = made.job.algorithm.exchange, np.asarray(made.job.data.size)
-    cell = np.zeros(len(samples), int) if isinstance(exchange, Direct) else made.topology.cell
+    algorithm, samples = made.job.algorithm, np.asarray(made.job.data.size)
+    cell = made.topology.cell if algorithm.has_edges else np.zeros(len(samples), int)
     per_cell = np.bincount(cell)
     cells, most = len(per_cell), int(per_cell.max())
-    levels = ["clients", "cloud"] if isinstance(exchange, Direct) else ["clients", "edges", "cloud"]
-    levels = levels[:2] if isinstance(exchange, Gossip) else levels
+    levels = ["clients", "edges", "cloud"] if algorithm.has_edges else ["clients", "cloud"]
+    levels = levels[:2] if algorithm.gossip else levels
     inside = f" in {cells:,} cells" if "edges" in levels else ", no edges"
     title = f"{len(samples):,} clients{inside}, {range_of(samples)} samples each"
     title += f"; {range_of(per_cell)} clients in a cell" if cells > CELLS else ""
@@ -230,7 +230,7 @@ def _apart(places: NDArray[np.float64], least: float) -> list[int]:
 
 def edge_graph(made: Experiment) -> Figure | None:
     """Draw the graph between edge servers, as a matrix where it is large; None where they do not gossip."""
-    exchange = gossip_of(made)
+    exchange = made.job.algorithm.gossip
     if exchange is None:
         return None
     nodes, links = exchange.graph.number_of_nodes(), exchange.graph.number_of_edges()

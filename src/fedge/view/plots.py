@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from fedge.errors import RunError
-from fedge.runner.curve import Line, read_lines, write_file
-from fedge.runner.loop import Result
-from fedge.runner.recipe import FigureRecipe
+from fedge.runner.result import Result
+from fedge.studies.curve import Line, read_lines, write_file
+from fedge.studies.recipe import FigureRecipe
 
 # Okabe and Ito's colours: told apart by colour-blind readers too; line styles for black and white print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")

@@ -7,10 +7,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fedge.runner.config import Config
-from fedge.runner.loop import Listener, Result
+from fedge.experiment.build import Experiment
+from fedge.experiment.config import Config
 from fedge.runner.record import Row
-from fedge.runner.setup import Experiment
+from fedge.runner.result import Listener, Result
 from fedge.view.terminal import shown
 
 LINES = 10  # plain lines per run
@@ -26,7 +26,8 @@ class Ticker(Listener):
         self.out = out
         c = experiment.config
         if not self._console.is_terminal:
-            print(f"{c.algorithm}: {c.rounds} rounds, run folder {out}", file=self._console.file, flush=True)
+            length = f"{c.rounds} rounds" if c.rounds else "as many rounds as the budget covers"
+            print(f"{c.algorithm}: {length}, run folder {out}", file=self._console.file, flush=True)
             return
         self._bar = Progress(
             TextColumn("{task.description:>10}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"),
@@ -40,7 +41,8 @@ class Ticker(Listener):
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=row["round"], note=note)
         elif row["round"] == config.rounds or row["round"] % max(1, (config.rounds or 0) // LINES) == 0:
-            line = f"{config.algorithm}: round {row['round']}/{config.rounds}  {note}"
+            of = f"/{config.rounds}" if config.rounds else ""
+            line = f"{config.algorithm}: round {row['round']}{of}  {note}"
             print(line, file=self._console.file, flush=True)
 
     def finished(self, result: Result) -> None:

@@ -9,13 +9,12 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from fedge.core.contract import Direct, Gossip
 from fedge.cost.cuts import Price
 from fedge.data import DATASETS
 from fedge.data.sources import where
-from fedge.runner.config import Config, allowed
-from fedge.runner.loop import Result
-from fedge.runner.setup import Experiment
+from fedge.experiment.build import Experiment
+from fedge.experiment.config import Config, allowed
+from fedge.runner.result import Result
 
 BARS = " ▁▂▃▄▅▆▇█"
 SHOWN = 4  # cells drawn side by side, where there are more than fit into 80 columns
@@ -31,16 +30,6 @@ def sparkline(counts: NDArray[np.int64]) -> str:
     return "".join(BARS[0 if n == 0 else max(1, round(8 * int(n) / top))] for n in counts)
 
 
-def has_edges(made: Experiment) -> bool:
-    return not isinstance(made.job.algorithm.exchange, Direct)
-
-
-def gossip_of(made: Experiment) -> Gossip | None:
-    """Say how edges exchange models with their neighbours, where they do."""
-    exchange = made.job.algorithm.exchange
-    return exchange if isinstance(exchange, Gossip) else None
-
-
 def range_of(numbers: NDArray[Any]) -> str:
     """Write the one number there is, or the smallest and the largest."""
     low, high = int(numbers.min()), int(numbers.max())
@@ -52,7 +41,7 @@ def topology_picture(made: Experiment, compared: bool = False) -> str:
 
     Algorithms that are compared share one hierarchy, so its edges are drawn although the first may not use them.
     """
-    edges = compared or has_edges(made)
+    edges = compared or made.job.algorithm.has_edges
     cell, cells, classes = made.topology.cell, made.topology.cells, made.dataset.classes
     drawn = cells if cells <= SHOWN + 1 else SHOWN
     labels = made.partition.label_counts(made.dataset.y_train, classes)
@@ -66,7 +55,7 @@ def topology_picture(made: Experiment, compared: bool = False) -> str:
         columns.append((f"+{cells - drawn:,} more", "", "") if edges else ("", f"+{cells - drawn:,} more", ""))
     total = WIDTH * len(columns)
     lines = ["cloud".center(total), _wire(len(columns))]
-    if gossip_of(made) is not None:
+    if made.job.algorithm.gossip:
         lines = ["no cloud: edges exchange models with their neighbours".center(total)]
     rows = range(3) if edges else range(1, 3)
     lines += ["".join(column[row].center(WIDTH) for column in columns) for row in rows]
@@ -97,7 +86,7 @@ def _wire(columns: int) -> str:
 
 def graph_picture(made: Experiment) -> str | None:
     """Draw the graph between edges as a matrix, and say what it does to a disagreement; None where none gossips."""
-    exchange = gossip_of(made)
+    exchange = made.job.algorithm.gossip
     if exchange is None:
         return None
     graph, count = exchange.graph, exchange.graph.number_of_nodes()

@@ -1,0 +1,5 @@
+"""`python -m fedge.cli` is `fedge`."""
+
+from fedge.__main__ import main
+
+main()

@@ -1,0 +1,134 @@
+"""What the commands have in common: options, keys from words and files, errors as sentences."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from jax.errors import JaxRuntimeError
+from rich.console import Console
+
+from fedge.algorithms import ALGORITHMS
+from fedge.errors import ConfigError, FedgeError, RunError
+from fedge.experiment.build import Experiment
+from fedge.experiment.config import parse, read_toml
+from fedge.runner import record, signals
+from fedge.runner.device import processes
+from fedge.runner.result import Result
+from fedge.studies import compare as comparison
+from fedge.view import terminal
+from fedge.view.progress import Ticker
+
+
+class Format(StrEnum):
+    text = "text"
+    json = "json"
+
+
+NAMES = ", ".join(ALGORITHMS)
+HINT = "`fedge keys` lists every key with its default and what it takes."
+Pairs = Annotated[list[str] | None, typer.Argument(metavar="key=value", help="any keys of the run", show_default=False)]
+ConfigFile = Annotated[Path | None, typer.Option("--config", metavar="FILE.toml", help="keys from a file")]
+Seed = Annotated[int | None, typer.Option("--seed", help="the same as seed=N")]
+Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="run folder; default: a new one in runs/")]
+Output = Annotated[Format, typer.Option("--format", help="json: standard output is one object")]
+
+
+@contextmanager
+def guarded(ticker: Ticker | None = None) -> Iterator[None]:
+    """Errors become one sentence on standard error and a stable exit code."""
+    try:
+        yield
+    except FedgeError as problem:
+        _leave(str(problem), problem.exit_code)
+    except BrokenPipeError:  # whoever was reading has gone; there is nobody to tell
+        sys.stdout = None
+        raise typer.Exit(1) from None
+    except OSError as problem:
+        place = problem.filename or "a file"
+        _leave(f"cannot use {place}: {problem.strerror}; choose another place", RunError.exit_code)
+    except (MemoryError, JaxRuntimeError) as problem:
+        reason = (str(problem).splitlines() or ["out of memory"])[0][:150]
+        if processes() == 1:
+            _leave(f"the machine could not do it ({reason}); try a smaller batch or chunk", RunError.exit_code)
+        again = f"; start all of them again with --resume {ticker.out}" if ticker and ticker.out else ""
+        _leave(f"this or another process was lost or failed ({reason}){again}", RunError.exit_code)
+    except (KeyboardInterrupt, signals.Leave) as wish:
+        _leave(f"stopped{_advice(ticker)}", getattr(wish, "exit_code", 130))
+    finally:
+        if ticker is not None:
+            ticker.close()
+
+
+def _advice(ticker: Ticker | None) -> str:
+    """How to go on with a run that was left at once, where that is possible."""
+    folder = ticker.out if ticker else None
+    if folder is None or not record.resumable(folder):
+        return ""
+    parent = folder.parent
+    if (parent / comparison.PLAN).exists():
+        return f"; continue with: fedge compare --resume {parent}"
+    return f"; continue with: fedge run --resume {folder}"
+
+
+def _leave(sentence: str, code: int) -> NoReturn:
+    print(f"fedge: {sentence}", file=sys.stderr, flush=True)
+    if processes() > 1:  # the others wait for this one, and JAX would wait for them
+        os._exit(code)
+    raise typer.Exit(code) from None
+
+
+def gather(pairs: list[str], file: Path | None, seed: int | None) -> dict[str, Any]:
+    """Keys from the file, overridden by the words of the command line."""
+    words: dict[str, Any] = dict(parse(pairs))
+    if seed is not None:
+        if "seed" in words:
+            raise ConfigError("seed is given twice; use either seed=N or --seed N")
+        words["seed"] = seed
+    return (read_toml(file) if file else {}) | words
+
+
+class Narrator(Ticker):
+    """A ticker that first draws what is about to run: the topology once, each graph between edges."""
+
+    def __init__(self, console: Console | None, compared: bool = False) -> None:
+        super().__init__()
+        self._stage, self._compared = console, compared
+        self._drawn = False
+
+    def ready(self, experiment: Experiment, out: Path) -> None:
+        if self._stage is not None:
+            if not self._drawn:
+                picture = terminal.topology_picture(experiment, self._compared)
+                terminal.say(self._stage, f"{terminal.describe(experiment)}\n\n{picture}\n")
+                self._drawn = True
+            if graph := terminal.graph_picture(experiment):
+                terminal.say(self._stage, f"{graph}\n")
+        super().ready(experiment, out)
+
+
+def stop_request() -> signals.StopRequest | None:
+    """What a run may be asked by signals, where this process was started as a command."""
+    return signals.installed()
+
+
+def figures(results: list[Result], folder: Path) -> list[Path]:
+    from fedge.view import hierarchy, plots  # matplotlib takes a while to import, and a refused run never needs it
+
+    every = [r.experiment for r in results]
+    made = next((e for e in every if e.job.algorithm.has_edges), every[0])
+    drawn = {
+        "curves": plots.curves(results),
+        "labels": hierarchy.label_heatmap(made),
+        "topology": hierarchy.topology(made),
+    }
+    for r in results:
+        if graph := hierarchy.edge_graph(r.experiment):
+            drawn["graph"] = graph
+    return [path for name, figure in drawn.items() for path in plots.save(figure, folder / name)]

@@ -1,0 +1,54 @@
+"""`fedge data`: the data sets, and who would hold what of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from fedge.algorithms import ALGORITHMS
+from fedge.cli.common import HINT, ConfigFile, Pairs, Seed, gather, guarded
+from fedge.data import load
+from fedge.data.sources import where
+from fedge.experiment.build import experiment
+from fedge.experiment.config import Config
+from fedge.view import terminal
+
+app = typer.Typer(no_args_is_help=True, help="Data sets: list them, get them, see who would hold what.")
+
+
+@app.command("list")
+def data_list() -> None:
+    """The data sets fedge knows and where each would be read from."""
+    terminal.say(Console(), terminal.data_lines())
+
+
+@app.command("get")
+def data_get(names: Annotated[list[str], typer.Argument(metavar="NAME ...")]) -> None:
+    """Fetch data sets into the cache (FEDGE_DATA and the cache are looked at first) and verify them."""
+    with guarded():
+        for name in names:
+            dataset = load(name)
+            place = where(name)
+            print(f"{name}: {len(dataset.x_train):,} + {len(dataset.x_test):,} images, checksums verified ({place})")
+
+
+@app.command("partition", epilog=HINT)
+def data_partition(
+    pairs: Pairs = None,
+    config: ConfigFile = None,
+    seed: Seed = None,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE.png", help="the heat map")] = Path("runs/labels.png"),
+) -> None:
+    """Show who would hold which labels: a table per cell, and a heat map over all clients."""
+    with guarded():
+        made = experiment(Config.of({"algorithm": next(iter(ALGORITHMS))} | gather(pairs or [], config, seed)))
+        console = Console()
+        from fedge.view import hierarchy, plots
+
+        out.parent.mkdir(parents=True, exist_ok=True)
+        plots.save(hierarchy.label_heatmap(made), out.with_suffix(""))
+        terminal.say(console, terminal.cell_lines(made))
+        terminal.say(console, f"heat map: {out.with_suffix('.png')} (and .pdf)")

@@ -1,0 +1,42 @@
+"""`fedge reproduce`."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedge.cli.common import guarded
+from fedge.studies.reproduce import figures_of, reproduce
+
+
+class Draw(StrEnum):
+    yes = "yes"
+    no = "no"
+    only = "only"
+
+
+def reproduce_command(
+    target: Annotated[str, typer.Argument(metavar="PAPER[/FIGURE]", help="sdfeel/fig4b, 'hist/fig2*', ./MY_OWN/fig1")],
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="instead of the recipe's")] = None,
+    variant: Annotated[str | None, typer.Option("--variant", help="printed, tuned, …: all unless given")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="default: papers/PAPER/results")] = None,
+    draw: Annotated[
+        Draw, typer.Option("--draw", help="only: from CSV files that are there, without training")
+    ] = Draw.yes,
+) -> None:
+    """Reproduce a paper's figures: CSV, PNG, PDF and a JSON summary for each."""
+    with guarded():
+        if draw is Draw.only:
+            figures = iter(figures_of(target, out))
+        else:
+            figures = reproduce(target, out, seeds, variant, lambda line: print(line, file=sys.stderr, flush=True))
+        for name, figure, folder in figures:
+            if draw is not Draw.no:
+                from fedge.view import plots
+
+                plots.save(plots.reproduction(figure, folder / f"{name}.csv"), folder / name)
+            print(f"{name}: {folder / name}.csv and .json" + ("" if draw is Draw.no else ", .png and .pdf"))

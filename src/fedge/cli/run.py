@@ -1,0 +1,108 @@
+"""`fedge run` and `fedge compare`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from fedge.cli.common import (
+    NAMES,
+    ConfigFile,
+    Format,
+    Narrator,
+    Out,
+    Output,
+    Pairs,
+    Seed,
+    figures,
+    gather,
+    guarded,
+    stop_request,
+)
+from fedge.errors import ConfigError
+from fedge.experiment.config import parse
+from fedge.runner.device import HOSTS, leads
+from fedge.runner.run import run
+from fedge.studies import compare as comparison
+from fedge.view import terminal
+
+
+def run_command(
+    algorithm: Annotated[str | None, typer.Argument(help=f"one of: {NAMES}", show_default=False)] = None,
+    pairs: Pairs = None,
+    config: ConfigFile = None,
+    seed: Seed = None,
+    out: Out = None,
+    resume: Annotated[Path | None, typer.Option("--resume", metavar="DIR", help="continue the run in DIR")] = None,
+    hosts: Annotated[
+        str | None, typer.Option("--hosts", metavar="WHO", envvar="FEDGE_HOSTS", help=f"several processes: {HOSTS}")
+    ] = None,
+    format: Output = Format.text,
+) -> None:
+    """Run one algorithm."""
+    console = Console()
+    ticker = Narrator(console if format is Format.text else None)
+    with guarded(ticker):
+        if hosts is not None:  # the library between the processes writes to file 1 as it likes
+            sys.stdout = os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, errors="replace")
+            os.dup2(2, 1)
+        stop = stop_request() if hosts is None else None  # several processes would stop at different rounds
+        words = [*([algorithm] if algorithm and "=" in algorithm else []), *(pairs or [])]
+        if resume is not None:
+            if (algorithm and "=" not in algorithm) or config or out or seed is not None:
+                raise ConfigError(
+                    "--resume continues a run as it was configured; give --resume DIR alone, or with rounds=N to go on "
+                    "for longer"
+                )
+            longer: dict[str, Any] = dict(parse(words))
+            result = run(resume=resume, listener=ticker, hosts=hosts, stop=stop, **longer)
+        else:
+            keys = gather(words, config, seed)
+            if algorithm and "=" not in algorithm:
+                if any(w.startswith("algorithm=") for w in words):
+                    raise ConfigError(f"the algorithm is given twice; keep {algorithm} or algorithm=…, not both")
+                keys["algorithm"] = algorithm
+            result = run(keys, out=out, listener=ticker, hosts=hosts, stop=stop)
+        if not leads():
+            return
+        figures([result], result.out)
+        if format is Format.json:
+            print(json.dumps(result.to_json()))
+        else:
+            console.print(terminal.result_table([result]))
+            terminal.say(console, f"\nrun folder: {result.out}  (metrics.jsonl, weights.safetensors, curves.png, …)")
+
+
+def compare_command(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ALGORITHM ...] [key=value ...]", help=f"{NAMES}; unless named, each paper's own"),
+    ] = None,
+    config: ConfigFile = None,
+    seed: Seed = None,
+    out: Out = None,
+    resume: Annotated[Path | None, typer.Option("--resume", metavar="DIR", help="finish the comparison in DIR")] = None,
+    format: Output = Format.text,
+) -> None:
+    """Run several algorithms (unless named, each paper's own) on the same data, clients and initial model."""
+    console = Console()
+    names = [w for w in words or [] if "=" not in w]
+    ticker = Narrator(console if format is Format.text else None, compared=len(names) != 1)
+    with guarded(ticker):
+        keys = gather([w for w in words or [] if "=" in w], config, seed)
+        results = comparison.compare(names, out=out, resume=resume, listener=ticker, stop=stop_request(), **keys)
+        everyone = list(results.values())
+        folder = everyone[0].out.parent
+        drawn = figures(everyone, folder)
+        if format is Format.json:
+            print(json.dumps({"results": [r.to_json() for r in everyone], "out": str(folder)}))
+        else:
+            console.print(terminal.result_table(everyone))
+            pictures = ", ".join(p.name for p in drawn if p.suffix == ".png")
+            terminal.say(console, f"\nrun folder: {folder}  ({pictures}; PDFs; one sub-folder per algorithm)")

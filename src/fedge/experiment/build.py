@@ -1,0 +1,220 @@
+"""From a configuration to a job: data, clients, cells, model, algorithm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+from numpy.typing import NDArray
+
+from fedge.algorithms import ALGORITHMS
+from fedge.core import tree
+from fedge.core.client import Data, Task, normalise
+from fedge.core.contract import State
+from fedge.core.keys import Purpose, fold, root
+from fedge.core.sampling import SAMPLERS
+from fedge.core.schedule import Schedule
+from fedge.core.split import Split
+from fedge.core.topology import Topology
+from fedge.cost.clock import Clock, Rates
+from fedge.cost.cuts import Price, place_of, prices
+from fedge.cost.ledger import Cut, Ledger
+from fedge.cost.work import multiply_adds
+from fedge.data import DATASETS, Dataset, Partition, distribute, load
+from fedge.engine import Job
+from fedge.errors import ConfigError
+from fedge.experiment.config import Config
+from fedge.models import Model, make
+
+Optimiser = Callable[[Array], optax.GradientTransformation]
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    config: Config
+    dataset: Dataset
+    partition: Partition
+    topology: Topology  # cells and |S_i|/|S|, before the algorithm chooses its own weights
+    model: Model
+    job: Job
+    clock: Clock
+
+    @property
+    def start(self) -> State:
+        """The state before round 0: one common draw of the initial model."""
+        weights = self.model.initialise(fold(self.job.key, Purpose.INIT))
+        return self.job.algorithm.start(tree.cast(weights, self.job.task.dtype))
+
+    def evaluated(self, state: State) -> tree.Weights:
+        """u, the model that is tested, with its running statistics in order."""
+        cell_weight = jnp.asarray(self.job.algorithm.topology.cell_weight, self.job.task.dtype)
+        weights = self.job.algorithm.evaluated(state, cell_weight)
+        calibrated = self.calibrated({path: w[None] for path, w in weights.items()})
+        return {path: w[0] for path, w in calibrated.items()}
+
+    @property
+    def _stale(self) -> bool:
+        kept = self.model.statistics == "avg_all" and not self.job.algorithm.stale_statistics
+        return self.model.has_statistics and self.model.statistics != "batch_stats" and not kept
+
+    def calibrated(self, models: tree.Weights) -> tree.Weights:
+        """Models along a leading axis with statistics estimated from training images, where those that travelled do
+        not serve."""
+        if not self._stale:
+            return models
+        size = min(100, len(self.dataset.x_train))
+        spread = np.linspace(0, len(self.dataset.x_train) - 1, 10 * size).astype(int).reshape(size, 10).T
+        images = jnp.stack([self.job.task.inputs(self.job.data, jnp.asarray(b))[0] for b in spread])
+        count = len(next(iter(models.values())))
+        each = [self.model.calibrated({p: w[n] for p, w in models.items()}, images) for n in range(count)]
+        return {path: jnp.stack([weights[path] for weights in each]) for path in each[0]}
+
+
+def experiment(
+    config: Config, dataset: Dataset | None = None, model: Model | None = None, optimiser: Optimiser | None = None
+) -> Experiment:
+    dataset = dataset or load(config.data)
+    partition = distribute(
+        dataset.y_train, clients=config.clients, cells=config.cells, partition=config.partition, seed=config.seed,
+        classes=dataset.classes, how=config.assign, class_split=config.class_split,
+        concentration=config.concentration, client_samples=config.client_samples,
+    )  # fmt: skip
+    topology = Topology.of(partition.cell, partition.size)
+    model = model or make_model(config, dataset.shape, dataset.classes)
+    data = Data(
+        x=dataset.x_train,
+        y=dataset.y_train,
+        order=partition.order,
+        start=partition.start,
+        size=partition.size,
+    )
+    trained = replace(model, compute=jnp.bfloat16) if config.compute == "bfloat16" else model
+    task = Task(
+        forward=trained,
+        trainable=model.trainable,
+        sampler=SAMPLERS[config.sampler],
+        batch=config.batch,
+        optimiser=optimiser or build_optimiser(config),
+        scale=dataset.scale,
+        dtype=jnp.dtype(config.dtype),
+        windows=model.windows,
+    )
+    check_model(model, task, dataset)
+    algorithm = ALGORITHMS[config.algorithm].factory(config, topology, model)
+    if config.messages and (on_client := algorithm.client_stages) is not None:
+        at_edge = tuple(stage for stage in model.stages if stage not in on_client)
+        task = replace(task, split=Split(trained, on_client, at_edge, model.stage_of))
+    job = Job(algorithm, task, data, root(config.seed), config.lr, config.participation, config.chunk, config.devices)
+    weights = jax.eval_shape(lambda: tree.cast(model.initialise(job.key), task.dtype))
+    ledger = Ledger(
+        algorithm, jax.eval_shape(algorithm.start, weights), job.key, config.participation,
+        cut_of(algorithm.client_stages, weights, model, task, dataset.x_train.dtype.itemsize),
+    )  # fmt: skip
+    at = rates(config, math.prod(dataset.shape), dataset.x_train.dtype.itemsize)
+    clock = Clock(ledger, at, config.seed, work_of(ledger, weights, model, task, dataset))
+    return Experiment(config, dataset, partition, topology, model, job, clock)
+
+
+def check_model(model: Model, task: Task, dataset: Dataset) -> None:
+    """One pass over shapes: the model must take these inputs and have an output for each class."""
+
+    def logits(x: Array) -> Array:
+        weights = tree.cast(model.initialise(root(0)), task.dtype)
+        return model(weights, normalise(x, task.scale, task.dtype), train=True, key=root(0))[0]
+
+    try:
+        found = jax.eval_shape(logits, jax.ShapeDtypeStruct((2, *dataset.shape), dataset.x_train.dtype)).shape
+    except (TypeError, ValueError) as problem:
+        reason = (str(problem).splitlines() or [""])[0]
+        raise ConfigError(f"model {model.name} cannot take inputs of shape {dataset.shape}: {reason[:200]}") from None
+    if len(found) != 2 or found[1] < dataset.classes:
+        raise ConfigError(
+            f"model {model.name} gives {found[1:]} for each input, but there are {dataset.classes} classes"
+        )
+
+
+def cut_of(on_client: tuple[str, ...] | None, weights: Any, model: Model, task: Task, input_width: int) -> Cut | None:
+    """What crosses the cut after these stages; nothing where a client computes the whole model and its loss."""
+    if on_client is None or on_client == model.stages:
+        return None
+    place = place_of(model, on_client, weights, input_width)
+    up = task.batch * place.activations * place.bits // 8
+    return Cut(up, up if place.gradients else 0, 4 * task.batch, place.client_work)
+
+
+def cut_prices(config: Config) -> list[Price]:
+    """Every place to cut the configured model, priced; needs the shape of the data, not the data."""
+    shape = DATASETS[config.data].shape
+    model = make_model(config, shape, 10)
+    schedule = Schedule(config.local_steps, config.edge_rounds)
+    return prices(model, config.batch, schedule, rates(config, math.prod(shape), 1))
+
+
+def work_of(ledger: Ledger, weights: Any, model: Model, task: Task, dataset: Dataset) -> NDArray[Any]:
+    """Multiply-adds of each cell's model over those of the whole one; a part that cannot run is refused here."""
+    sample = jax.ShapeDtypeStruct((1, *dataset.shape), task.dtype)
+
+    def forward(weights: tree.Weights, x: Array) -> Array:
+        return model(weights, x, train=True, key=root(0))[0]
+
+    share = np.ones(ledger.algorithm.topology.cells)
+    for stack in ledger.stacks:
+        if all(stack.shapes[path].shape == w.shape for path, w in weights.items()):
+            continue
+        try:
+            part = multiply_adds(forward, stack.shapes, sample)
+        except (TypeError, ValueError) as problem:
+            reason = (str(problem).splitlines() or [""])[0]
+            raise ConfigError(f"model {model.name} cannot run with a part of its units: {reason[:200]}") from None
+        share[list(stack.ids)] = part / multiply_adds(forward, weights, sample)
+    return share
+
+
+def rates(config: Config, inputs: int, width: int) -> Rates:
+    """The deployment that simulated seconds are reckoned for; a sample has so many inputs of so many bytes."""
+    cycles = config.cycles_per_bit or (10_230 if config.model == "resnet18" else 20)
+    return Rates(
+        step_seconds=cycles * config.batch * inputs * width * 8 / config.cpu_hz,
+        edge_speed=config.edge_hz / config.cpu_hz,
+        uplink_bps=config.uplink_bps,
+        edge_bps=config.edge_bps,
+        cloud_bps=config.cloud_bps,
+        device_spread=config.device_spread,
+        link_spread=config.link_spread,
+        straggle=config.straggle,
+        downlink=config.downlink,
+    )
+
+
+def make_model(config: Config, shape: tuple[int, ...], classes: int) -> Model:
+    options: dict[str, dict[str, Any]] = {
+        "mlp": {"dropout": config.dropout},
+        "cnn": {"dropout": config.dropout},
+        "resnet18": {"bn": config.bn},
+    }
+    return make(config.model, shape, classes, **options[config.model])
+
+
+def build_optimiser(config: Config) -> Optimiser:
+    """Client optimisers come from optax; the learning rate stays a traced value, so a sweep compiles once."""
+    decay = config.weight_decay
+
+    def optimiser(lr: Array) -> optax.GradientTransformation:
+        match config.optimizer:
+            case "sgd":
+                step = optax.sgd(lr, momentum=config.momentum or None)
+                return optax.chain(optax.add_decayed_weights(decay), step) if decay else step
+            case "adamw":
+                return optax.adamw(lr, weight_decay=decay)
+            case name:
+                step = {"adam": optax.adam, "rmsprop": optax.rmsprop, "adagrad": optax.adagrad}[name](lr)
+                return optax.chain(optax.add_decayed_weights(decay), step) if decay else step
+
+    return optimiser

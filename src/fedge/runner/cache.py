@@ -1,0 +1,102 @@
+"""What runs of one data set and one model share: compiled programs, and images on the devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+
+from fedge.core.contract import State
+from fedge.core.tree import Weights
+from fedge.engine import ENGINES, Engine, Stacked
+from fedge.engine.evaluate import Evaluator
+from fedge.experiment.build import Experiment
+from fedge.experiment.config import CUSTOM
+
+Views = Callable[[State, Any], tuple[Weights, Weights | None]]
+
+PER_RUN = {  # keys that do not shape a compiled program
+    "seed", "lr", "partition", "class_split", "concentration", "client_samples", "assign", "rounds", "cycles_per_bit",
+    "cpu_hz", "edge_hz", "uplink_bps", "edge_bps", "cloud_bps", "device_spread", "link_spread", "straggle", "downlink",
+    "budget_seconds", "budget_bytes", "train_eval", "eval_every", "checkpoint_every", "devices", "chunk",
+}  # fmt: skip
+
+
+class ProgramCache:
+    """A sweep over seeds, rates or partitions compiles once. Only for runs on one data set and one model."""
+
+    def __init__(self) -> None:
+        self._engines: dict[str, Engine] = {}
+        self._stacked: dict[str, Stacked] = {}
+        self._views: dict[str, Views] = {}
+        self._evaluators: dict[str, Evaluator] = {}
+
+    def engine(self, made: Experiment) -> Engine:
+        if _custom(made):
+            return ENGINES[made.config.engine](made.job)
+        key = shape_of(made)
+        if key in self._engines:
+            self._engines[key].retarget(made.job)
+        else:
+            self._engines[key] = ENGINES[made.config.engine](made.job)
+        return self._engines[key]
+
+    def stacked(self, runs: Sequence[Experiment]) -> Stacked:
+        """For runs of one shape (see `shape_of`)."""
+        key = f"{len(runs)} {shape_of(runs[0])}"
+        if key not in self._stacked:
+            self._stacked[key] = Stacked([made.job for made in runs])
+        return self._stacked[key]
+
+    def views(self, made: Experiment) -> Views:
+        """From states along a leading axis, and m̃ of each run, to what is tested: u, and the edges' own models."""
+        key = shape_of(made)
+        if _custom(made) or key not in self._views:
+            algorithm = made.job.algorithm
+
+            def view(state: State, cell_weight: Array) -> tuple[Weights, Weights | None]:
+                return algorithm.evaluated(state, cell_weight), algorithm.edges(state) if algorithm.edges else None
+
+            self._views[key] = jax.jit(jax.vmap(view))
+        return self._views[key]
+
+    def test(self, made: Experiment) -> Evaluator:
+        return self._evaluator("test", made, made.dataset.x_test, made.dataset.y_test)
+
+    def train(self, made: Experiment) -> Evaluator:
+        """On every sample that some client holds."""
+        data, used = made.dataset, np.unique(made.partition.order)
+        if len(used) < len(data.x_train):
+            return _evaluator(made, data.x_train[used], data.y_train[used])
+        return self._evaluator("train", made, data.x_train, data.y_train)
+
+    def _evaluator(self, images: str, made: Experiment, x: Any, y: Any) -> Evaluator:
+        if _custom(made):
+            return _evaluator(made, x, y)
+        key = images + made.config.model_dump_json(include={"model", "bn", "dropout", "dtype"}) + str(made.job.devices)
+        if key not in self._evaluators:
+            self._evaluators[key] = _evaluator(made, x, y)
+        return self._evaluators[key]
+
+
+def shape_of(made: Experiment) -> str:
+    """Runs for which this is the same share compiled programs."""
+    sizes = [len(own) for own in made.job.algorithm.topology.roster]
+    gossip = made.job.algorithm.gossip
+    negative = gossip is not None and bool(gossip.mixing.min() < 0)  # SD-FEEL then averages variances
+    constants = [np.shape(x) for x in jax.tree.leaves(made.job.algorithm.constants)]  # a drawn graph's neighbours, say
+    return made.config.model_dump_json(exclude=PER_RUN) + str(
+        (sizes, len(made.job.data.order), negative, constants, made.job.devices, made.job.chunk)
+    )
+
+
+def _custom(made: Experiment) -> bool:
+    """Objects passed in have one name for all: nothing made for one may serve another."""
+    return CUSTOM in (made.config.data, made.config.model, made.config.optimizer)
+
+
+def _evaluator(made: Experiment, x: Any, y: Any) -> Evaluator:
+    return Evaluator(made.model, x, y, made.dataset.scale, made.job.task.dtype, made.job.devices)

@@ -1,0 +1,1 @@
+"""Many runs, one answer: comparisons, sweeps, papers' figures."""

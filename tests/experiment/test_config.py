@@ -1,0 +1,123 @@
+import networkx as nx
+import pytest
+
+from fedge.errors import ConfigError
+from fedge.experiment.config import Config, allowed, flat, parse, read_toml
+
+BASE = {"algorithm": "hierfavg"}
+
+
+def refused(match, **keys):
+    with pytest.raises(ConfigError, match=match):
+        Config.of(BASE | keys)
+
+
+def test_unknown_key_names_the_nearest():
+    refused(r"unknown key 'clinets' \(`fedge keys` lists them all\); did you mean 'clients'", clinets=3)
+
+
+def test_unknown_value_names_the_allowed():
+    refused("model=cn is not allowed; allowed: mlp, cnn, resnet18; did you mean 'cnn'", model="cn")
+    refused("unknown data 'mnits'; allowed: .*; did you mean 'mnist'", data="mnits")
+    refused("unknown algorithm 'fedavgg'.*did you mean 'fedavg'", algorithm="fedavgg")
+    refused("clients=0 is not allowed; allowed: an integer ≥ 1", clients=0)
+    refused("participation=1.5 is not allowed; allowed: a number > 0 and ≤ 1", participation=1.5)
+    refused("lr=fast is not allowed; allowed: a number > 0", lr="fast")
+
+
+@pytest.mark.parametrize(
+    ("keys", "match"),
+    [
+        ({"cells": 61}, "cells=61 is more than clients=60"),
+        ({"gossip": 2}, "gossip=2 has no meaning for hierfavg"),
+        ({"algorithm": "sdfeel", "graph": "rng"}, "unknown graph 'rng'.*did you mean 'ring'"),
+        ({"algorithm": "sdfeel", "graph": "0-1 2-3"}, r"falls into the components \[\[0, 1\], \[2, 3\]\]"),
+        ({"algorithm": "sdfeel", "density": 0.2}, r"density=0\.2 is only for graph=erdos_renyi"),
+        ({"cut": "pool1"}, "cut=pool1 has no meaning for hierfavg"),
+        ({"class_split": "random_class"}, "class_split=random_class is only for partition=one_class"),
+        ({"concentration": 1}, r"concentration=1\.0 is only for partition=dirichlet"),
+        ({"bn": "local"}, "bn=local is only for model=resnet18"),
+        ({"dropout": 0.5, "model": "resnet18"}, r"dropout=0\.5 is only for model=mlp"),
+        ({"momentum": 0.9, "optimizer": "adam"}, r"momentum=0\.9 is only for optimizer=sgd"),
+        ({"partition": "cell_iid", "assign": "edge_iid"}, "partition=cell_iid decides the cells itself"),
+        ({"engine": "reference", "chunk": 2}, "only for engine=vectorised"),
+    ],
+)
+def test_impossible_combinations(keys, match):
+    refused(match, **keys)
+
+
+@pytest.mark.parametrize(
+    ("keys", "match"),
+    [
+        ({"algorithm": "hist", "out_bias": "ownr"}, "allowed: owner, shared, none, author; did you mean 'owner'"),
+        ({"algorithm": "hist", "rescale": "1/N"}, "allowed: none, mean"),
+        ({"algorithm": "hiersfl", "messages": "maybe"}, "allowed: true or false"),
+        ({"algorithm": "sdfeel", "graph": "none3.txt"}, "graph=none3.txt is no file"),
+    ],
+)
+def test_choices_are_listed(keys, match):
+    refused(match, **keys)
+
+
+def test_a_cut_may_be_a_number():
+    assert Config.of({"algorithm": "hiersfl", "cut": 0}).cut == "0"
+
+
+def test_missing_algorithm():
+    with pytest.raises(
+        ConfigError,
+        match="algorithm is missing; give one of: fedavg, hierfavg, hfedavg, hist, hiersfl, hiersfl_v2, sdfeel",
+    ):
+        Config.of({})
+
+
+def test_words_become_values_and_a_resolved_configuration_reads_back():
+    config = Config.of(BASE | {"clients": "20", "lr": "0.1", "partition": "one_class", "class_split": "equal_shards"})
+    assert (config.clients, config.lr) == (20, 0.1)
+    assert Config.of(config.model_dump()) == config
+
+
+def test_parse():
+    assert parse(["a=1", "b=x=y"]) == {"a": "1", "b": "x=y"}
+    for words, match in [(["clients"], "write clients=VALUE"), (["a=1", "a=2"], "a is given twice")]:
+        with pytest.raises(ConfigError, match=match):
+            parse(words)
+
+
+def test_toml(tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text('clients = 12\nmodel = "cnn"\n')
+    assert read_toml(file) == {"clients": 12, "model": "cnn"}
+    file.write_text("clients = = 1")
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        read_toml(file)
+    with pytest.raises(ConfigError, match="cannot read"):
+        read_toml(tmp_path / "none.toml")
+
+
+def test_every_key_says_what_it_takes_and_means():
+    """Each choice and each limit of its type is named."""
+    for key, field in Config.model_fields.items():
+        choices = [c for part in flat(field.annotation) for c in flat(part) if isinstance(c, str)]
+        limits = [
+            str(getattr(m, side)) for m in field.metadata for side in ("ge", "gt", "le", "lt") if hasattr(m, side)
+        ]
+        for named in {*choices, *limits} - {"custom"}:
+            assert named in allowed(key).replace(",", "").split(), (key, named)
+        assert len(field.description.split()) > 1, key
+
+
+def test_an_algorithms_own_defaults_and_a_graph_from_a_file(tmp_path):
+    config = Config.of({"algorithm": "sdfeel"})
+    assert (config.gossip, config.graph, config.mixing, config.rounds) == (1, "bipartite", "optimal", 30)
+    assert Config.of(BASE).gossip is None
+    file = tmp_path / "graph.txt"
+    file.write_text("# a square\n0 1\n1 2\n2,3\n3 0\n")
+    assert Config.of({"algorithm": "sdfeel", "graph": str(file)}).graph == "0-1 1-2 2-3 3-0"
+    assert Config.of({"algorithm": "sdfeel", "graph": nx.path_graph(4)}).graph == "0-1 1-2 2-3"
+
+
+def test_rounds_are_open_where_a_budget_decides():
+    assert Config.of(BASE | {"budget_seconds": 10}).rounds is None
+    assert Config.of(BASE | {"budget_seconds": 10, "rounds": 3}).rounds == 3
