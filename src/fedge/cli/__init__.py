@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from fedge import __version__
-from fedge.cli import cost, data, reproduce, run
+from fedge.cli import cost, data, reproduce, run, show
 from fedge.cli.common import HINT
 from fedge.view import terminal
 
@@ -18,6 +18,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=N
 app.command("run", epilog=HINT)(run.run_command)
 app.command("compare", epilog=HINT)(run.compare_command)
 app.command("reproduce")(reproduce.reproduce_command)
+app.command("show")(show.show_command)
 app.add_typer(data.app, name="data")
 app.add_typer(cost.app, name="cost")
 

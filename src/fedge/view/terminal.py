@@ -211,6 +211,27 @@ def cell_lines(made: Experiment) -> str:
     return "\n".join(lines)
 
 
+def run_lines(summary: dict[str, Any]) -> str:
+    """What `fedge show` says of a run."""
+    row, config = summary["final"], summary["config"]
+    defaults = {key: field.default for key, field in Config.model_fields.items()}
+    chosen = [f"{k}={v}" for k, v in config.items() if k in defaults and v is not None and v != defaults[k]]
+    length = f" of {summary['rounds']}" if summary["rounds"] else ""
+    lines = [
+        f"{summary['out']}: {summary['algorithm']}, {summary['state']}",
+        f"  begun {summary['begun']}" + (f", ended {summary['ended']}" if summary["ended"] else ""),
+        "  keys beside the defaults: " + ", ".join(c for c in chosen if not c.startswith("algorithm=")),
+    ]
+    if summary["command"]:
+        lines.append(f"  command: {summary['command']}")
+    if row is not None:
+        accuracy, loss = shown(row.get("accuracy"), ".1%"), shown(row.get("loss"), ".4f")
+        lines.append(f"  round {row['round']}{length}: accuracy {accuracy}, loss {loss}")
+    if "verified" in summary:
+        lines.append("  as it was written: " + "; ".join(summary["verified"]))
+    return "\n".join(lines)
+
+
 def say(console: Console, text: str) -> None:
     """Print plain text as it is: no markup, no wrapping."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)
