@@ -5,7 +5,10 @@ import tracemalloc
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from fedge.core.client import normalise
 from fedge.data import Dataset
 from fedge.data.dataset import MOST_CLASSES
 from fedge.errors import DataError
@@ -41,6 +44,8 @@ def both(train, test=None):
         (both(np.zeros(SHAPE, "M8[s]")), "of type datetime64"),
         ({"x_train": [[1, 2], [3]]}, "cannot be made one array"),
         ({"x_train": np.ma.masked_array(np.zeros(SHAPE), mask=True)}, "masked values"),
+        (both(np.broadcast_to(np.uint8(0), (2**31, 4))), "train images are 2,147,483,648; at most 2,147,483,647"),
+        ({"y_train": np.broadcast_to(np.uint8(0), 2**31)}, "train labels are 2,147,483,648"),
         (both(np.zeros((2, 4, 0, 1))), "holds no values"),
         ({"x_train": np.zeros((0, 4, 3, 1)), "y_train": []}, "train images are empty"),
         ({"x_train": 3}, "train images are empty"),
@@ -74,6 +79,7 @@ def both(train, test=None):
         ({"scale": ((0.0,), (np.nan,))}, "deviations above 0"),
         ({"scale": ((0.0,), (np.inf,))}, "deviations above 0"),
         ({"scale": ((0.0,), (1e-45,))}, "deviations above 0"),
+        ({"scale": ((0.0,), (1e-38,))}, "deviations above 0"),
         ({"scale": ((np.nan,), (1.0,))}, "means must be finite"),
         ({"scale": ((1e300,), (1.0,))}, "means must be finite"),
         (with_value(1e38) | {"scale": ((0.0,), (1e-3,))}, "would not give finite numbers"),
@@ -88,6 +94,24 @@ def both(train, test=None):
 def test_arrays_that_do_not_fit(change, message):
     with pytest.raises(DataError, match=message):
         Dataset.of(**(GOOD | change))
+
+
+NUMBERS = st.floats(width=32) | st.sampled_from([0.0, 1.0, 1e-38, 1e-30, 3e38, -3e38, 3.4e38])
+TYPES = ("uint8", "bool", "float16", "float32", "float64")
+
+
+@given(st.sampled_from(TYPES), st.lists(NUMBERS, min_size=4, max_size=4), NUMBERS, NUMBERS)
+@settings(max_examples=100)
+def test_what_is_accepted_becomes_finite_numbers(kind, values, mean, deviation):
+    """As a model sees them, in single precision and in half."""
+    with np.errstate(all="ignore"):
+        images = np.array(values).reshape(2, 1, 2, 1).astype(kind)
+    try:
+        data = Dataset.of(images, [0, 1], images, [1, 0], scale=((mean,), (deviation,)))
+    except DataError:
+        return
+    for dtype in (jnp.float32, jnp.bfloat16):
+        assert np.isfinite(normalise(jnp.asarray(data.x_train), data.scale, dtype)).all()
 
 
 def test_nothing_gets_past_the_checks_by_another_way():

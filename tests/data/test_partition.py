@@ -217,6 +217,11 @@ def test_more_than_indices_can_count_is_refused(begins, clients):
         deal("drawn", clients=clients)
 
 
+def test_more_cells_than_clients_are_refused(begins):
+    with pytest.raises(ConfigError, match="cells=1000000000000 is more than clients=60"):
+        deal("iid", cells=10**12)
+
+
 def test_more_shares_than_can_be_drawn_in_time_are_refused(begins):
     labels = np.zeros(1_000_001, np.int32)
     with pytest.raises(ConfigError, match="1,100,000,000 shares"):

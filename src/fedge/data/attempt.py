@@ -1,4 +1,4 @@
-"""One attempt at getting a data set from one place, by processes that cannot keep anybody waiting."""
+"""An attempt gets a data set from one place, by processes that cannot keep anybody waiting."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LARGEST = 2**30  # bytes; the largest package has a fifth of that
 
 @dataclass(frozen=True)
 class Attempt:
-    """A temporary folder that everything is downloaded into, and when the attempt began."""
+    """An attempt has a temporary folder that everything is downloaded into, and remembers when it began."""
 
     folder: Path
     began: float = field(default_factory=time.monotonic)

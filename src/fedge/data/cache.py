@@ -1,4 +1,4 @@
-"""The cache of decoded sets: a folder of .npy files for each, mapped into memory: a process holds what it reads.
+"""The cache keeps decoded sets as folders of .npy files, which are mapped: a process holds what it reads of them.
 
 Nothing is taken from here that was not verified by this process, whoever wrote it and whatever became of it since.
 """
@@ -92,7 +92,7 @@ def _map(path: Path, shape: tuple[int, ...], digest: str) -> NDArray[np.uint8]:
 
 
 def _header(shape: tuple[int, ...]) -> bytes:
-    """What numpy.save writes before an array of bytes."""
+    """Return what numpy.save writes before an array of bytes."""
     written = io.BytesIO()
     description = {"descr": "|u1", "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(written, description)

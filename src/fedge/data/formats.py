@@ -1,4 +1,4 @@
-"""Reading data sets in the formats they are published in.
+"""This file reads data sets in the formats they are published in.
 
 What a file must hold is known before it is opened, so a reader is told the shape it must find, and reads no more of a
 file, and unpacks no more of an archive, than that takes.
@@ -118,11 +118,13 @@ def unpack(archive: Path, wanted: Collection[str], folder: Path, shapes: Shapes)
                         with (folder / Path(member.name).name).open("xb") as file:
                             shutil.copyfileobj(content, file)
     except UNREADABLE as problem:
-        raise DataError(f"{archive} is damaged ({problem}); delete it and fetch it again") from None
+        raise DataError(
+            f"{archive} cannot be unpacked ({problem}); if it is damaged, delete it and fetch it again"
+        ) from None
 
 
 class _Bounded:
-    """A file that refuses to be read beyond `limit` bytes, and at its end more often than would take it there.
+    """This file refuses to be read beyond `limit` bytes, and at its end more often than would take it there.
 
     tarfile skips a member by reading it, also one that claims 2⁶⁰ bytes in a file that has ended.
     """

@@ -1,4 +1,4 @@
-"""The data sets fedge knows: what each is, and by what its arrays are recognised, wherever they come from."""
+"""This table says what the data sets are that fedge knows, and by what their arrays are recognised anywhere."""
 
 from __future__ import annotations
 

