@@ -9,6 +9,7 @@ import networkx as nx
 import numpy as np
 
 from fedge.core.keys import Purpose, host_rng
+from fedge.core.memory import require_memory
 from fedge.core.topology import GRAPHS, Matrix
 from fedge.errors import ConfigError, unknown
 
@@ -32,6 +33,8 @@ BUILD = {
     "grid": _grid,
 }
 TRIES = 1000
+LINK = 140  # bytes that networkx takes for one link
+MATRICES = 5  # of edges × edges in float64 that lie in memory at once while P and its spectrum are made
 
 
 def edge_graph(name: str, edges: int, density: float = 0.4, seed: int = 0) -> nx.Graph:
@@ -40,6 +43,11 @@ def edge_graph(name: str, edges: int, density: float = 0.4, seed: int = 0) -> nx
     `bipartite` is K_{n,n} for an even count (ζ = 1/3). `erdos_renyi` links each pair with probability `density`, drawn
     from the seed until the graph is connected.
     """
+    require_memory(
+        f"graph={name[:20]} with cells={edges}",
+        LINK * link_count(name, edges, density) + MATRICES * 8 * edges**2,
+        "take fewer cells",
+    )
     if any(c.isdigit() for c in name):
         graph = parse_links(name)
     elif name == "erdos_renyi":
@@ -53,6 +61,12 @@ def edge_graph(name: str, edges: int, density: float = 0.4, seed: int = 0) -> nx
         raise ConfigError(f"the edge graph links {sorted(graph)}, but with cells={edges} servers are 0 to {edges - 1}")
     graph.add_nodes_from(range(edges))
     return require_connected(graph)
+
+
+def link_count(name: str, edges: int, density: float) -> float:
+    """About how many links such a graph has; 0 for a name that is none, or few."""
+    every = edges * (edges - 1) / 2
+    return {"complete": every, "bipartite": edges**2 / 4, "erdos_renyi": density * every}.get(name, 0)
 
 
 def require_connected(graph: nx.Graph) -> nx.Graph:
