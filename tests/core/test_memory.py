@@ -60,7 +60,7 @@ def test_control_groups_of_version_1(tmp_path):
 def test_what_cannot_fit_is_refused_with_the_figures(monkeypatch):
     monkeypatch.setattr(memory, "free_memory", lambda: 2e9)
     require_memory("a table", 2e9, "take less")
-    with pytest.raises(ConfigError, match=r"^a table needs 3\.5 GB of memory, of which 2 are free; take less$"):
+    with pytest.raises(ConfigError, match=r"^a table needs 3\.5 GB of memory and 2 GB are free; take less$"):
         require_memory("a table", 3.5e9, "take less")
 
 

@@ -103,14 +103,14 @@ Table = tuple[NDArray[np.int32], Matrix]
 
 
 def neighbours(mixing: Matrix) -> Table:
-    """P without its zeros: row n has, for each edge d, a neighbour j (or d itself) and P[j, d]; short rows weigh 0."""
+    """Leave the zeros of P out: row n has, for each edge d, a neighbour j (or d) and P[j, d]; short rows weigh 0."""
     width = int((mixing != 0).sum(0).max())
     who = np.argsort(mixing == 0, axis=0, kind="stable")[:width].astype(np.int32)
     return who, np.take_along_axis(mixing, who, 0)
 
 
 def _gossip(table: tuple[Array, Array], steps: int, models: Weights) -> Weights:
-    """w_d ← Σ_j w_j P[j,d], `steps` times, one neighbour at a time: no edge meets one it has no link to."""
+    """Set w_d ← Σ_j w_j P[j,d], `steps` times, one neighbour at a time: no edge meets one it has no link to."""
 
     def exchange(_: Array, models: Weights) -> Weights:
         def add(n: Array, total: Weights) -> Weights:

@@ -1,4 +1,4 @@
-"""How much memory is left on this host, and refusing what cannot fit before it is allocated."""
+"""This knows how much memory is left, and refuses what cannot fit before it is allocated."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def require_memory(what: str, needed: float, advice: str, free: float | None = N
     """Refuse what needs more bytes than are free, in one sentence: what it is, the figures, and what to do instead."""
     free = free_memory() if free is None else free
     if needed > free:
-        raise ConfigError(f"{what} needs {needed / 1e9:.3g} GB of memory, of which {free / 1e9:.3g} are free; {advice}")
+        raise ConfigError(f"{what} needs {needed / 1e9:.3g} GB of memory and {free / 1e9:.3g} GB are free; {advice}")
 
 
 def _left_on_host(root: Path) -> float:
@@ -40,7 +40,7 @@ def _left_on_host(root: Path) -> float:
 
 
 def _left_in_groups(root: Path) -> list[float]:
-    """The limit of each control group (version 2 or 1) around this process, less what it uses and cannot drop."""
+    """Return each limit of a control group (version 2 or 1) around this process, less what is used and cannot go."""
     try:
         lines = [line.split(":", 2) for line in (root / "proc/self/cgroup").read_text().splitlines()]
     except OSError:

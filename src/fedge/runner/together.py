@@ -119,7 +119,7 @@ def _compile(crowds: list[Crowd], workshop: Workshop) -> None:
             first[id(engine)] = crowd, engine
 
     def prepare(pair: tuple[Crowd, Stacked]) -> None:
-        pair[1].compiled(pair[0].start(pair[1]))
+        pair[1].compile(pair[0].start(pair[1]))
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(prepare, first.values()))
