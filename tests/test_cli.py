@@ -71,7 +71,7 @@ def test_configuration_file_and_its_overrides(tmp_path):
         (["run", "hierfavg", "clients=4000"], 2, "needs at least 8000 training samples"),
         (["run", "hierfavg", "--resume", "x"], 2, "give --resume DIR alone"),
         (["run", "--resume", "nowhere"], 4, "does not hold a run"),
-        (["run", "hierfavg", "lr=inf"], 2, "lr=inf is not allowed; allowed: a number > 0"),
+        (["run", "hierfavg", "lr=inf"], 2, "lr=inf is not allowed; allowed: a number ≥ 1e-30 and ≤ 1e+30"),
         (["run", "clients=6", "hierfavg"], 2, "the algorithm goes first"),
         (["run", "fedavg", "algorithm=hierfavg"], 2, "the algorithm is given twice"),
         (["run", "fedavg", "data=custom"], 2, "data=custom means an object passed in from Python"),

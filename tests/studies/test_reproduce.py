@@ -11,7 +11,8 @@ from fedge.cli import app
 from fedge.data import DATASETS
 from fedge.errors import ConfigError
 from fedge.experiment.build import make_model
-from fedge.experiment.config import Config, read_toml
+from fedge.experiment.config import Config
+from fedge.experiment.files import read_toml
 from fedge.studies.reproduce import VARIANTS, figures_of, recipes, series_keys
 
 RECIPE = """

@@ -21,6 +21,7 @@ from fedge.cli.common import (
     Pairs,
     Seed,
     figures,
+    folder_of,
     gather,
     guarded,
 )
@@ -61,7 +62,7 @@ def run_command(
                 if any(w.startswith("algorithm=") for w in words):
                     raise ConfigError(f"the algorithm is given twice; keep {algorithm} or algorithm=…, not both")
                 keys["algorithm"] = algorithm
-            result = loop.run(keys, out=out, listener=ticker, hosts=hosts)
+            result = loop.run(keys, out=folder_of(out), listener=ticker, hosts=hosts)
         if not leads():
             return
         figures([result], result.out)
@@ -89,7 +90,7 @@ def compare_command(
     with guarded(ticker):
         names = [w for w in words or [] if "=" not in w]
         keys = gather([w for w in words or [] if "=" in w], config, seed)
-        results = comparison.compare(names, out=out, resume=resume, listener=ticker, **keys)
+        results = comparison.compare(names, keys, out=folder_of(out), resume=resume, listener=ticker)
         everyone = list(results.values())
         folder = everyone[0].out.parent
         drawn = figures(everyone, folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -30,10 +31,13 @@ from fedge.cost.work import multiply_adds
 from fedge.data import DATASETS, Dataset, Partition, distribute, load
 from fedge.engine import Job
 from fedge.errors import ConfigError
-from fedge.experiment.config import Config
+from fedge.experiment.checks import CUSTOM
+from fedge.experiment.config import Config, words
 from fedge.models import Model, make
 
 Optimiser = Callable[[Array], optax.GradientTransformation]
+MANY = 200_000  # clients that take a noticeable time before the first round
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +84,10 @@ class Experiment:
 def experiment(
     config: Config, dataset: Dataset | None = None, model: Model | None = None, optimiser: Optimiser | None = None
 ) -> Experiment:
+    require_objects(config, dataset, model, optimiser)
     dataset = dataset or load(config.data)
+    if config.clients > MANY:
+        log.info("dealing %s to %d clients; a million take about 2 s and 100 MB", config.data, config.clients)
     partition = distribute(
         dataset.y_train, clients=config.clients, cells=config.cells, partition=config.partition, seed=config.seed,
         classes=dataset.classes, how=config.assign, class_split=config.class_split,
@@ -120,6 +127,14 @@ def experiment(
     at = rates(config, math.prod(dataset.shape), dataset.x_train.dtype.itemsize)
     clock = Clock(ledger, at, config.seed, work_of(ledger, weights, model, task, dataset))
     return Experiment(config, dataset, partition, topology, model, job, clock)
+
+
+def require_objects(config: Config, dataset: Dataset | None, model: Model | None, optimiser: Optimiser | None) -> None:
+    """Refuse a configuration that speaks of objects from Python where none were passed in."""
+    for key, passed in (("data", dataset), ("model", model), ("optimizer", optimiser)):
+        if getattr(config, key) == CUSTOM and passed is None:
+            raise ConfigError(f"{key}=custom means an object passed in from Python; pass it (again) or name one of: "
+                              f"{', '.join(words(key))}")  # fmt: skip
 
 
 def check_model(model: Model, task: Task, dataset: Dataset) -> None:

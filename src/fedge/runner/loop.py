@@ -26,7 +26,8 @@ from fedge.engine import Engine
 from fedge.engine.mesh import here
 from fedge.errors import ConfigError, RunError
 from fedge.experiment.build import Experiment, Optimiser, experiment
-from fedge.experiment.config import CUSTOM, Config, words
+from fedge.experiment.checks import CUSTOM
+from fedge.experiment.config import Config, words
 from fedge.models import Model
 from fedge.runner import device, record
 from fedge.runner.cache import Workshop

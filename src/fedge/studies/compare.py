@@ -10,22 +10,25 @@ from fedge.algorithms import ALGORITHMS
 from fedge.data import Dataset
 from fedge.errors import ConfigError, unknown
 from fedge.experiment.build import Optimiser, experiment
-from fedge.experiment.config import Config, foreign
+from fedge.experiment.checks import foreign
+from fedge.experiment.config import Config
 from fedge.models import Model
 from fedge.runner import record
-from fedge.runner.loop import Listener, Result, default_folder, ready, resolved, run
+from fedge.runner.loop import Keys, Listener, Result, default_folder, ready, resolved, run
 
 
 def compare(
-    algorithms: Sequence[str] = (), *, out: str | Path | None = None, resume: str | Path | None = None,
-    dataset: Dataset | None = None, model: Model | str | None = None, optimiser: Optimiser | None = None,
-    listener: Listener | None = None, **keys: Any,
+    algorithms: Sequence[str] = (), config: Keys | None = None, *, out: str | Path | None = None,
+    resume: str | Path | None = None, dataset: Dataset | None = None, model: Model | str | None = None,
+    optimiser: Optimiser | None = None, listener: Listener | None = None, **keys: Any,
 ) -> dict[str, Result]:  # fmt: skip
     """Run each algorithm (unless named, each paper's own) with the same keys; results by name.
 
-    A key that only some algorithms read goes to those. The runs lie in one folder, one sub-folder each. `resume`
-    finishes a comparison that was stopped: runs that are over are read back, one that was cut short goes on.
+    Keys are those of the command line, as words or in a table (`config`); one that only some algorithms read goes to
+    those. The runs lie in one folder, one sub-folder each. `resume` finishes a comparison that was stopped: runs that
+    are over are read back, one that was cut short goes on.
     """
+    keys = dict(config or {}) | keys
     objects: dict[str, Any] = {"dataset": dataset, "optimiser": optimiser, "listener": listener}
     if resume is not None:
         if algorithms or out is not None or keys:
@@ -37,10 +40,10 @@ def compare(
             keys, model = keys | {"model": model}, None
         own = _plan(algorithms, keys)
         for name, chosen in own.items():  # what an algorithm refuses, it refuses before another has trained for an hour
-            config = resolved(chosen, dataset, model, optimiser)
-            with ready(config):
+            whole = resolved(chosen, dataset, model, optimiser)
+            with ready(whole):
                 try:
-                    experiment(config, dataset, model, optimiser)
+                    experiment(whole, dataset, model, optimiser)
                 except ConfigError as problem:
                     raise ConfigError(f"{name}: {problem}; or name the algorithms to compare") from None
         folder = record.create(Path(out) if out is not None else default_folder("compare"))

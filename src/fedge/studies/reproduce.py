@@ -20,7 +20,9 @@ import jax.numpy as jnp
 from fedge.data import Dataset, load
 from fedge.errors import ConfigError, unknown
 from fedge.experiment.build import experiment, make_model
-from fedge.experiment.config import Config, foreign, read_toml
+from fedge.experiment.checks import foreign
+from fedge.experiment.config import Config
+from fedge.experiment.files import read_toml
 from fedge.runner import record
 from fedge.runner.cache import Workshop
 from fedge.runner.costs import Costs
