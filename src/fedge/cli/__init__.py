@@ -106,8 +106,10 @@ def open_streams() -> None:
 
 def flushed(code: Any) -> Any:
     """Write out what is left of the output; the exit code says so where that cannot be done."""
+    output = sys.stdout or sys.__stdout__  # the first is none where its reader has gone
     try:
-        sys.stdout.flush()
+        if output is not None:
+            output.flush()
     except OSError as problem:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python would try, and complain, once more
         if not isinstance(problem, BrokenPipeError):  # a reader that has gone has read what it wanted

@@ -125,6 +125,10 @@ class Config(BaseModel):
     checkpoint_every: int = Field(5, ge=0, le=COUNTABLE, description="rounds between saved states; 0: never")
 
     def __init__(self, /, **values: Any) -> None:
+        for key in values:
+            if key not in type(self).model_fields:
+                near = suggestion(key, type(self).model_fields)
+                raise ConfigError(f"unknown key '{brief(key)}' (`fedge keys` lists them all){near}")
         try:
             super().__init__(**values)
         except ValidationError as problem:
@@ -170,8 +174,6 @@ class Config(BaseModel):
 
 def _sentence(error: ErrorDetails) -> str:
     key, given = str(error["loc"][0]), brief(error["input"])
-    if key not in Config.model_fields:
-        return f"unknown key '{brief(key)}' (`fedge keys` lists them all){suggestion(key, Config.model_fields)}"
     if error["type"] == "missing":
         return f"{key} is missing; give one of: {', '.join(ALGORITHMS)}"
     near = suggestion(given, words(key)) if words(key) else ""
