@@ -80,6 +80,7 @@ def test_configuration_file_and_its_overrides(tmp_path):
         (["run", "hierfavg", "--config", "none.toml"], 2, "cannot read the configuration none.toml"),
         (["run", "hierfavg", "clients=4000"], 2, "needs at least 8000 training samples"),
         (["run", "hierfavg", "--resume", "x"], 2, "give --resume DIR alone"),
+        (["run", "--resume", "x", "resume=3"], 2, "unknown key 'resume'"),
         (["run", "--resume", "nowhere"], 4, "does not hold a run"),
         (["run", "hierfavg", "lr=inf"], 2, "lr=inf is not allowed; allowed: a number ≥ 1e-30 and ≤ 1e+30"),
         (["run", "clients=6", "hierfavg"], 2, "the algorithm goes first"),
@@ -138,7 +139,7 @@ def test_any_words_get_an_answer(command, words):
     """What would take time is cut short where it would begin: then the exit code is 4."""
     begin = mock.Mock(side_effect=RunError("far enough"))
     with contextlib.ExitStack() as stack:
-        for place in ("runner.loop.ready", "studies.compare.ready", "cli.cost.cut_prices", "cli.data.experiment"):
+        for place in ("runner.run.ready", "studies.compare.ready", "cli.cost.cut_prices", "cli.data.experiment"):
             stack.enter_context(mock.patch(f"fedge.{place}", begin))
         done = call(*command, *words)
     assert done.exit_code in (2, 3, 4), done.exception

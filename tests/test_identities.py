@@ -66,7 +66,7 @@ def test_sdfeel_tends_to_hierfavg_at_rate_zeta():
         apart.append(np.sqrt(sum(
             m @ ((np.asarray(state[p]) - np.asarray(target[p])) ** 2).reshape(len(m), -1).sum(1) for p in state
         )))  # fmt: skip
-    zeta = made.job.algorithm.exchange.zeta
+    zeta = made.job.algorithm.gossip.zeta
     assert 0.1 < zeta < 1
     for fewer, more, extra in zip(apart, apart[1:], (1, 2, 4), strict=False):
         assert more <= fewer * zeta**extra * (1 + 1e-9)

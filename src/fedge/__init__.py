@@ -1,24 +1,62 @@
 """fedge: hierarchical federated learning over clients, edge servers and a cloud."""
 
+from typing import TYPE_CHECKING, Any
+
 from fedge._version import __version__
-from fedge.data import Dataset
-from fedge.errors import ConfigError, DataError, FedgeError, RunError
-from fedge.experiment.config import Config
-from fedge.models import Model, from_nnx
-from fedge.runner.loop import Result, run
-from fedge.studies.compare import compare
+
+if TYPE_CHECKING:
+    from fedge.data import Dataset
+    from fedge.errors import ConfigError, DataError, DivergenceError, FedgeError, RunError, StoppedError
+    from fedge.experiment.config import Config
+    from fedge.models import Model, from_nnx
+    from fedge.runner.result import Listener, Result
+    from fedge.runner.run import run
+    from fedge.studies.compare import compare
+
+HOME = {  # where each name is defined: imported when it is asked for, since JAX takes two seconds
+    "Config": "fedge.experiment.config",
+    "ConfigError": "fedge.errors",
+    "DataError": "fedge.errors",
+    "Dataset": "fedge.data",
+    "DivergenceError": "fedge.errors",
+    "FedgeError": "fedge.errors",
+    "Listener": "fedge.runner.result",
+    "Model": "fedge.models",
+    "Result": "fedge.runner.result",
+    "RunError": "fedge.errors",
+    "StoppedError": "fedge.errors",
+    "compare": "fedge.studies.compare",
+    "from_nnx": "fedge.models",
+    "run": "fedge.runner.run",
+}
 
 __all__ = [
     "Config",
     "ConfigError",
     "DataError",
     "Dataset",
+    "DivergenceError",
     "FedgeError",
+    "Listener",
     "Model",
     "Result",
     "RunError",
+    "StoppedError",
     "__version__",
     "compare",
     "from_nnx",
     "run",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name not in HOME:
+        raise AttributeError(f"module 'fedge' has no attribute '{name}'")
+    value = globals()[name] = getattr(import_module(HOME[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -3,7 +3,9 @@
     FedgeError                  exit code 1
     ├── ConfigError             exit code 2: a key, a value or a combination that cannot be
     ├── DataError               exit code 3: a data set is missing, damaged or cannot be fetched
-    └── RunError                exit code 4: a run folder, a checkpoint or a resume that cannot be used
+    ├── RunError                exit code 4: a run folder, a checkpoint or a resume that cannot be used
+    ├── DivergenceError         exit code 5: the loss or a weight of a run is no longer a finite number
+    └── StoppedError            exit code 128 + the signal that asked for it (Ctrl-C: 130)
 
 Each message is one sentence that says what was given, what is allowed and what to do.
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class FedgeError(Exception):
@@ -28,6 +31,24 @@ class DataError(FedgeError):
 
 class RunError(FedgeError):
     exit_code = 4
+
+
+class DivergenceError(FedgeError):
+    """A run diverged; `result` is what it came to until then."""
+
+    exit_code = 5
+
+    def __init__(self, sentence: str, result: Any = None) -> None:
+        super().__init__(sentence)
+        self.result = result
+
+
+class StoppedError(FedgeError):
+    """A run was asked to stop, and did; `signal` is the number of the one that asked."""
+
+    def __init__(self, sentence: str, signal: int = 2) -> None:
+        super().__init__(sentence)
+        self.exit_code = 128 + signal
 
 
 def brief(given: object, most: int = 100) -> str:

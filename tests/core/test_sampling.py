@@ -2,8 +2,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedge.core.keys import root
-from fedge.core.sampling import SAMPLERS, drawn_participants, epoch, participants
+from fedge.core import sampling
+from fedge.core.keys import Purpose, fold, permute, root
+from fedge.core.sampling import SAMPLERS, draw_participants, epoch, participants
 
 
 @pytest.mark.parametrize(("size", "batch"), [(12, 4), (10, 4), (3, 7), (1, 2)])
@@ -36,8 +37,23 @@ def test_participants(n, fraction, expected):
 
 
 def test_participants_change_from_round_to_round_and_all_come_in():
-    roster = np.array([4, 9, 11], np.int32)
-    drawn = [tuple(drawn_participants(root(0), 2, number, roster, 0.34)) for number in range(40)]
+    roster = [np.array([4, 9, 11], np.int32)]
+    drawn = [tuple(own) for (own,) in draw_participants(root(0), roster, range(40), 0.34)]
     assert {len(d) for d in drawn} == {1}
     assert {i for d in drawn for i in d} == {4, 9, 11}
-    assert drawn_participants(root(0), 2, 0, roster, 1.0) is roster
+    assert draw_participants(root(0), roster, [0], 1.0)[0][0] is roster[0]
+
+
+def test_participants_are_drawn_by_few_compiled_programs(monkeypatch):
+    """As one by one from the definition; but a draw that is not compiled takes 8 ms, and there are a thousand here."""
+    traced = []
+    monkeypatch.setattr(sampling, "permute", lambda *arguments: (traced.append(1), permute(*arguments))[1])
+    ends = np.cumsum([5, 6, 9, 6, 17])
+    roster = np.split(np.random.default_rng(0).permutation(43).astype(np.int32), ends[:-1])
+    drawn = draw_participants(root(3), roster, range(7, 207), 0.5)
+    assert len(traced) <= 3  # of cells with up to 4, 8 and 16 participants
+    for number in (7, 120, 206):
+        for d, own in enumerate(roster):
+            key, ranks = fold(root(3), Purpose.PARTICIPATION, d), jnp.arange(participants(len(own), 0.5))
+            expected = own[np.asarray(permute(key, jnp.int32(number), ranks, jnp.int32(len(own))))]
+            np.testing.assert_array_equal(drawn[number - 7][d], expected)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedge.algorithms import ALGORITHMS
-from fedge.core.contract import Cells, Round
+from fedge.core.contract import Round, Stack
 from fedge.core.graph import BUILD, edge_graph, mixing_matrix
 from fedge.core.topology import GRAPHS, Topology
 from fedge.errors import ConfigError
@@ -156,7 +156,7 @@ def test_running_variances_are_never_mixed_with_negative_weights():
     edges[path] = np.exp(0.7 * rng.standard_normal(edges[path].shape)).astype(np.float32)
     share, power = jnp.asarray(algorithm.topology.cell_weight), jnp.asarray(algorithm.constants)
     now = Round(jnp.int32(0), made.job.key, share, power)
-    after = algorithm.merge(edges, (Cells(tuple(range(6)), edges),), now)
+    after = algorithm.merge(edges, (Stack(tuple(range(6)), edges),), now)
     expected = np.tensordot(algorithm.topology.cell_weight, edges[path], 1)
     np.testing.assert_allclose(after[path], np.tile(expected, (6, 1)), rtol=1e-6)
     assert_mean_preserved(algorithm, path)

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedge.core.keys import Purpose, host_rng
+from fedge.core.sampling import draw_participants
 from fedge.core.schedule import Schedule
-from fedge.cost import cuts
+from fedge.cost import cuts, ledger
 from fedge.cost.clock import SHANNON, Clock, Rates
 from fedge.cost.ledger import Ledger, totals
 from fedge.errors import ConfigError
@@ -29,8 +30,7 @@ def clock(algorithm, parameters, step_seconds, tau1, tau2, **rates):
     made = small(algorithm=algorithm, clients=50, cells=10, local_steps=tau1, edge_rounds=tau2, partition="iid",
                  **({"gossip": 1} if algorithm == "sdfeel" else {}))  # fmt: skip
     state = made.job.algorithm.start({"w": np.zeros(parameters, np.float32)})
-    ledger = Ledger(made.job.algorithm, state, made.job.key)
-    return Clock(ledger, Rates(step_seconds, **rates))
+    return Clock(Ledger(made.job.algorithm, state, made.job.key), Rates(step_seconds, **rates))
 
 
 # t_c = 20·62,720/2e9 and 10,230·245,760/2e9; t_u = 32M/R; t_ss = t_u/10; t_cloud = 10 t_u.
@@ -94,6 +94,19 @@ def test_ledger_counts_every_link(algorithm, participation):
     if algorithm == "sdfeel":
         assert "edge_to_cloud" not in sent
         assert sent["edge_to_edge"] == 2 * 2 * size  # K_{1,2}: two links, two directions, one exchange
+
+
+def test_a_plan_draws_the_participants_of_many_rounds_at_once(monkeypatch):
+    """The same in whatever order rounds are asked for, in a call for every 64 edge rounds."""
+    calls = []
+    monkeypatch.setattr(ledger, "draw_participants", lambda *a: (calls.append(a[2]), draw_participants(*a))[1])
+    made = small(participation=0.5, clients=9, edge_rounds=2, straggle=0.1)
+    Costs(made).after(30)  # bytes and seconds both need to know who takes part
+    assert calls == [range(64)]
+    late = made.clock.ledger.participants(100)
+    (alone,) = draw_participants(made.job.key, made.job.algorithm.topology.roster, [100], 0.5)
+    for one, other in zip(late, alone, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_ledger_counts_running_statistics_that_travel():
@@ -202,8 +215,8 @@ def test_totals_need_no_draw(monkeypatch):
     for keys in ({"algorithm": "fedavg"}, {"algorithm": "hiersfl", "cut": "hidden"}, {"algorithm": "hist"}):
         ledger = small(**keys, clients=9, cells=2, participation=0.4).clock.ledger
         assert [ledger.totals(n) for n in (0, 4)] == [totals(ledger.round(n)) for n in (0, 4)]
-    monkeypatch.setattr("fedge.cost.ledger.drawn_participants", None)
-    made = small(participation=0.5, rounds=10**7, budget_bytes=1e30)
+    monkeypatch.setattr("fedge.cost.ledger.draw_participants", None)
+    made = small(participation=0.5, rounds=10**7, budget_bytes=1e20)
     assert Costs(made).rounds == 10**7
 
 

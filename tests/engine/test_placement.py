@@ -25,7 +25,7 @@ def test_each_slot_finds_its_client(sizes, devices, chunk, seed):
     roster, fraction = rosters(sizes, rng), rng.choice([1.0, 0.9, 0.5])  # of five clients 0.9 are all, but drawn
     ids = tuple(rng.permutation(len(sizes))[: rng.integers(1, len(sizes) + 1)].tolist())
     active = [participants(sizes[d], fraction) for d in ids]
-    seats = placement.slots(ids, active, fraction < 1, roster, devices, chunk)
+    seats = placement.clients_by_slot(ids, active, fraction < 1, roster, devices, chunk)
     total = -(-sum(active) // (devices * chunk)) * chunk * devices
     for drawn in range(3):
         order = np.concatenate([
@@ -44,7 +44,7 @@ def test_each_slot_finds_its_client(sizes, devices, chunk, seed):
 @settings(deadline=None, max_examples=20)
 def test_each_cell_has_its_clients_on_one_device(cells, devices):
     roster = rosters([2] * cells, np.random.default_rng(0))
-    seats = placement.whole_cells(tuple(range(cells)), roster, devices)
+    seats = placement.clients_by_cell(tuple(range(cells)), roster, devices)
     assert len(seats) == devices
     assert sorted(np.concatenate(seats).tolist()) == list(range(2 * cells))
     for own in roster:
@@ -69,7 +69,7 @@ def samples_keep_their_owners(sizes, seed, overlapping):
                 order.astype(np.int32), (np.cumsum(size) - size).astype(np.int32), size)  # fmt: skip
     mesh = mesh_of(0)
     seats = np.array_split(rng.permutation(len(sizes)).astype(np.int32), mesh.size)
-    there = jax.tree.map(np.asarray, placement.spread(data, seats, mesh))
+    there = jax.tree.map(np.asarray, placement.distribute(data, seats, mesh))
     for j, clients in enumerate(seats):
         for i in range(len(sizes)):
             begin, count = there.start[j, i], there.size[j, i]
@@ -90,7 +90,7 @@ def test_what_was_taken_from_a_mapped_file_does_not_stay_in_memory(tmp_path):
     data = Data(np.asanyarray(x), n, n, n, np.ones(4000, np.int32))
     assert int(x[::2].sum()) == 2000 * 1024
     assert resident("images.npy") > 2_000_000
-    there = placement.spread(data, np.array_split(n, mesh_of(0).size), mesh_of(0))
+    there = placement.distribute(data, np.array_split(n, mesh_of(0).size), mesh_of(0))
     assert resident("images.npy") == 0
     assert there.x.sum() == there.x.size
 
@@ -107,7 +107,7 @@ def test_the_cores_of_a_host_read_the_same_memory(tmp_path):
     np.save(tmp_path / "x.npy", rng.integers(0, 256, (1000, 8), np.uint8))
     x, n = np.load(tmp_path / "x.npy", mmap_mode="r"), np.arange(1001, dtype=np.int32)
     data = Data(x, n[:1000], n[1:], np.zeros(1, np.int32), np.array([1000], np.int32))
-    there = placement.shared(data, mesh_of(0))
+    there = placement.share(data, mesh_of(0))
     places = [shard.data.unsafe_buffer_pointer() for shard in there.x.addressable_shards]
     assert places == [x.ctypes.data] * mesh_of(0).size
     orders = {shard.data.unsafe_buffer_pointer() for shard in there.order.addressable_shards}

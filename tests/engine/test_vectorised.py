@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from fedge.algorithms import ALGORITHMS
-from fedge.engine import Reference, Vectorised, placement, vectorised
+from fedge.engine import Reference, Vectorised, driver, memory, placement
+from fedge.engine.several_calls import SeveralCalls
 from fedge.errors import ConfigError
 from tests.helpers import distance, small, train
 
@@ -80,7 +81,7 @@ def test_one_compilation_serves_other_seeds_rates_and_partitions(algorithm):
 def test_a_chunk_that_does_not_fit_is_halved_aloud(monkeypatch, caplog):
     """And clients still find their own samples on the devices, also when the engine goes on with another job."""
     answers = iter([(9.0, 1.0)])
-    monkeypatch.setattr(vectorised, "need_and_have", lambda program, mesh, shared: next(answers, (0.0, 1.0)))
+    monkeypatch.setattr(memory, "need_and_have", lambda program, mesh: next(answers, (0.0, 1.0)))
     monkeypatch.setattr(Vectorised, "_one_memory", False)
     made, other = small(clients=11, chunk=5), small(clients=11, chunk=5, seed=3)
     engine = Vectorised(made.job)
@@ -107,27 +108,28 @@ def test_a_chunk_that_does_not_fit_is_halved_aloud(monkeypatch, caplog):
     ids=str,
 )
 def test_an_edge_round_in_several_calls_is_the_same(keys, monkeypatch):
-    """What a CPU does with very many clients: their models are summed piece by piece."""
+    """What a CPU does with very many clients: their models are summed part by part."""
     with jax.enable_x64(True):
         made = small(**keys, dtype="float64")
         whole, losses = train(made, 3)
-        monkeypatch.setattr(vectorised, "STEPS_PER_CALL", 7)
+        monkeypatch.setattr(driver, "STEPS_PER_CALL", 7)
         engine = Vectorised(made.job)
-        assert engine._long
         calls = []
-        run = engine._pieces.run
-        monkeypatch.setattr(engine._pieces, "run", lambda name, *rest: (calls.append(name), run(name, *rest))[1])
+        run = SeveralCalls.run
+        monkeypatch.setattr(
+            SeveralCalls, "run", lambda self, name, *rest: (calls.append(name), run(self, name, *rest))[1]
+        )
         state, loss = engine.rounds(made.start, 0, 3)
         assert distance(made.evaluated(state), whole) < 1e-13
         assert loss == pytest.approx(losses[-1], abs=1e-13)
         assert calls.count("part 0") >= 3 * made.job.algorithm.schedule.edge_rounds * 2
 
 
-def test_a_resumed_run_goes_on_piece_by_piece(monkeypatch):
+def test_a_resumed_run_goes_on_in_several_calls(monkeypatch):
     """Its record says chunk=1, which is what it was."""
-    monkeypatch.setattr(vectorised, "STEPS_PER_CALL", 7)
+    monkeypatch.setattr(driver, "STEPS_PER_CALL", 7)
     for chunk, long in ((0, True), (1, True), (3, False)):
-        assert Vectorised(small(clients=29, chunk=chunk).job)._long is long
+        assert Vectorised(small(clients=29, chunk=chunk).job).splits_a_round is long
 
 
 def test_too_many_devices():
@@ -141,7 +143,7 @@ def test_too_many_devices():
         ({"algorithm": "hierfavg", "cells": 4, "clients": 12}, [True]),
         ({"algorithm": "sdfeel", "cells": 4, "clients": 12, "participation": 0.6}, [True]),
         ({"algorithm": "hist", "cells": 4, "clients": 12}, [True]),
-        ({"algorithm": "hist", "cells": 7, "clients": 21}, [True, False]),  # in two batches, of other shapes
+        ({"algorithm": "hist", "cells": 7, "clients": 21}, [True, False]),  # in two stacks, of other shapes
         ({"algorithm": "hierfavg", "cells": 4, "clients": 13}, [False]),  # cells of different sizes
         ({"algorithm": "hierfavg", "cells": 3, "clients": 12}, [False]),  # two devices cannot share them evenly
         ({"algorithm": "hierfavg", "cells": 4, "clients": 12, "chunk": 4}, [False]),  # a chunk that runs over
@@ -153,7 +155,8 @@ def test_devices_that_train_whole_cells_need_no_others(keys, whole):
         made = small(dtype="float64", devices=2, **keys)
         engine = Vectorised(made.job)
         state, loss = engine.rounds(made.start, 0, 2)
-        assert engine._even == whole
+        traced, _ = engine.prepare(made.start)
+        assert [traced.whole_cells(n) for n in range(len(traced.stacks))] == whole
         expected, expected_loss = Reference(made.job).rounds(made.start, 0, 2)
         assert loss == pytest.approx(expected_loss, rel=1e-12)
         assert distance(state, expected) < 1e-12
@@ -169,13 +172,13 @@ def test_devices_that_train_whole_cells_need_no_others(keys, whole):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("pieces", [False, True])
-def test_devices_with_memory_of_their_own(keys, pieces, monkeypatch):
+@pytest.mark.parametrize("split", [False, True])
+def test_devices_with_memory_of_their_own(keys, split, monkeypatch):
     """What several GPUs or processes do: each gets the samples of its own clients only."""
     monkeypatch.setattr(placement, "SMALL", 0)
     monkeypatch.setattr(Vectorised, "_one_memory", False)
-    if pieces:
-        monkeypatch.setattr(vectorised, "STEPS_PER_CALL", 2)
+    if split:
+        monkeypatch.setattr(driver, "STEPS_PER_CALL", 2)
     with jax.enable_x64(True):
         made = small(dtype="float64", devices=2, **keys)
         state, _ = Vectorised(made.job).rounds(made.start, 0, 2)

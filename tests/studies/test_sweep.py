@@ -7,7 +7,7 @@ from jax.errors import JaxRuntimeError
 
 from fedge.experiment.build import experiment
 from fedge.experiment.config import Config
-from fedge.runner.cache import Workshop
+from fedge.runner.cache import ProgramCache
 from fedge.studies import sweep
 from fedge.studies.sweep import histories
 from tests.helpers import toy
@@ -18,7 +18,7 @@ KEYS = {"clients": 6, "cells": 3, "local_steps": 2, "edge_rounds": 1, "rounds": 
 
 def rows(configs, crowded, monkeypatch):
     monkeypatch.setattr(sweep, "_worth_while", lambda configs: crowded)
-    found = dict(histories(configs, toy((28, 28, 1), classes=10), Workshop()))
+    found = dict(histories(configs, toy((28, 28, 1), classes=10), ProgramCache()))
     return [found[n] for n in range(len(configs))]
 
 
@@ -28,11 +28,11 @@ def test_rows_are_those_of_runs_one_by_one(monkeypatch, caplog):
     sdfeel = [{"algorithm": "sdfeel", "seed": s, "lr": lr} for s, lr in ((0, 0.1), (1, 0.1), (1, 0.02))]
     hist = [{"algorithm": "hist", "seed": s} for s in (3, 4)]
     configs = [Config.of(KEYS | keys) for keys in [sdfeel[0], *hist, *sdfeel[1:], {"algorithm": "fedavg"}]]
-    crowds = [crowd.places for crowd in sweep._crowds(configs, toy((28, 28, 1), classes=10))]
-    assert sorted(crowds) == [[0, 3, 4], [1, 2]]
-    alone, crowd = (rows(configs, how, monkeypatch) for how in (False, True))
-    assert len({run[-1]["loss"] for run in crowd}) == 6
-    for one, other in zip(alone, crowd, strict=True):
+    stacks = [stack.places for stack in sweep._stacks(configs, toy((28, 28, 1), classes=10))]
+    assert sorted(stacks) == [[0, 3, 4], [1, 2]]
+    alone, stacked = (rows(configs, how, monkeypatch) for how in (False, True))
+    assert len({run[-1]["loss"] for run in stacked}) == 6
+    for one, other in zip(alone, stacked, strict=True):
         assert [row["round"] for row in one] == [2, 4, 5]
         for row, same in zip(one, other, strict=True):
             assert row.keys() == same.keys()
@@ -42,16 +42,16 @@ def test_rows_are_those_of_runs_one_by_one(monkeypatch, caplog):
                 assert same[key] == pytest.approx(row[key], rel=2e-5, abs=1e-7), key
 
 
-def test_a_crowd_is_no_larger_than_there_is_room_for(monkeypatch):
+def test_a_stack_is_no_larger_than_there_is_room_for(monkeypatch):
     configs = [Config.of(KEYS | {"algorithm": "fedavg", "seed": s}) for s in range(5)]
     data = toy((28, 28, 1), classes=10)
     monkeypatch.setattr(sweep, "ROOM", 2 * 6 * 238_510 * 4)
-    assert [crowd.places for crowd in sweep._crowds(configs, data)] == [[0, 1], [2, 3]]
+    assert [stack.places for stack in sweep._stacks(configs, data)] == [[0, 1], [2, 3]]
     monkeypatch.setattr(sweep, "ROOM", 6 * 238_510 * 4)
-    assert not list(sweep._crowds(configs, data))
+    assert not list(sweep._stacks(configs, data))
 
 
-def test_a_crowd_that_diverges_says_so(monkeypatch, caplog):
+def test_a_stack_that_diverges_says_so(monkeypatch, caplog):
     configs = [Config.of(KEYS | {"algorithm": "fedavg", "seed": s, "lr": 1e20, "eval_every": 5}) for s in (0, 1)]
     found = rows(configs, True, monkeypatch)
     assert [run[-1]["global_loss"] for run in found] == [None, None]
@@ -68,12 +68,12 @@ def test_graphs_of_other_shapes_are_no_company():
         constants = experiment(config, data).job.algorithm.constants
         shapes.setdefault(str([np.shape(x) for x in jax.tree.leaves(constants)]), []).append(n)
     assert len(shapes) > 1
-    crowds = [crowd.places for crowd in sweep._crowds(configs, data)]
-    assert crowds == [places for places in shapes.values() if len(places) > 1]
+    stacks = [stack.places for stack in sweep._stacks(configs, data)]
+    assert stacks == [places for places in shapes.values() if len(places) > 1]
 
 
-def test_a_crowd_that_does_not_fit_is_run_one_by_one(monkeypatch, caplog):
-    def full(crowds, workshop):
+def test_a_stack_that_does_not_fit_is_run_one_by_one(monkeypatch, caplog):
+    def full(stacks, cache):
         raise JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
 
     configs = [Config.of(KEYS | {"algorithm": "fedavg", "seed": s, "eval_every": 5}) for s in (0, 1)]

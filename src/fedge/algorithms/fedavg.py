@@ -10,22 +10,22 @@ algorithms it is compared with. The paper draws a fraction C of the clients each
 from __future__ import annotations
 
 from fedge.core import tree
-from fedge.core.contract import Algorithm, Cells, Direct, Knobs, Round, Unitary
+from fedge.core.contract import Algorithm, Direct, Knobs, ModelDescription, Round, Stack
 from fedge.core.schedule import Schedule
 from fedge.core.topology import Matrix, Topology
 from fedge.core.tree import Weights
 
 
-def fedavg(knobs: Knobs, topology: Topology, model: Unitary) -> Algorithm:
+def fedavg(knobs: Knobs, topology: Topology, model: ModelDescription) -> Algorithm:
     flat = topology.one_cell()
     schedule = Schedule(local_steps=knobs.local_steps * knobs.edge_rounds, edge_rounds=1)
 
-    def deal(w: Weights, now: Round) -> tuple[Cells, ...]:
-        return (Cells((0,), tree.repeat(w, 1)),)
+    def deal(w: Weights, now: Round) -> tuple[Stack, ...]:
+        return (Stack((0,), tree.repeat(w, 1)),)
 
-    def merge(w: Weights, cells: tuple[Cells, ...], now: Round) -> Weights:
+    def merge(w: Weights, stacks: tuple[Stack, ...], now: Round) -> Weights:
         # The only "cell" is the cloud's own, so its weighted mean over the clients is the new global model.
-        return {path: x[0] for path, x in cells[0].weights.items()}
+        return {path: x[0] for path, x in stacks[0].weights.items()}
 
     def operator(k: int, path: str) -> Matrix:
         return flat.cloud_operator if schedule.is_global(k) else flat.identity

@@ -16,21 +16,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fedge.core import tree
-from fedge.core.contract import Algorithm, Cells, Cloud, Knobs, Round, Unitary
+from fedge.core.contract import Algorithm, Cloud, Knobs, ModelDescription, Round, Stack
 from fedge.core.schedule import Schedule
 from fedge.core.topology import Matrix, Topology
 from fedge.core.tree import Weights
 
 
-def hierfavg(knobs: Knobs, topology: Topology, model: Unitary) -> Algorithm:
+def hierfavg(knobs: Knobs, topology: Topology, model: ModelDescription) -> Algorithm:
     schedule = Schedule(knobs.local_steps, knobs.edge_rounds)
     every_cell = tuple(range(topology.cells))
 
-    def deal(w: Weights, now: Round) -> tuple[Cells, ...]:
-        return (Cells(every_cell, tree.repeat(w, topology.cells)),)
+    def deal(w: Weights, now: Round) -> tuple[Stack, ...]:
+        return (Stack(every_cell, tree.repeat(w, topology.cells)),)
 
-    def merge(w: Weights, cells: tuple[Cells, ...], now: Round) -> Weights:
-        return tree.weighted_sum(now.cell_weight, cells[0].weights)
+    def merge(w: Weights, stacks: tuple[Stack, ...], now: Round) -> Weights:
+        return tree.weighted_sum(now.cell_weight, stacks[0].weights)
 
     def operator(k: int, path: str) -> Matrix:
         if schedule.is_global(k):
@@ -50,5 +50,5 @@ def hierfavg(knobs: Knobs, topology: Topology, model: Unitary) -> Algorithm:
     )
 
 
-def hfedavg(knobs: Knobs, topology: Topology, model: Unitary) -> Algorithm:
+def hfedavg(knobs: Knobs, topology: Topology, model: ModelDescription) -> Algorithm:
     return replace(hierfavg(knobs, topology.uniform_cells(), model), name="hfedavg")

@@ -26,7 +26,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fedge.core import tree
-from fedge.core.contract import Algorithm, Cells, Cloud, Knobs, Round, Sharing, Unitary
+from fedge.core.contract import Algorithm, Cloud, Knobs, ModelDescription, Round, Sharing, Stack
 from fedge.core.schedule import Schedule
 from fedge.core.topology import Matrix, Topology
 from fedge.core.tree import Weights
@@ -35,7 +35,7 @@ from fedge.errors import ConfigError, unknown
 TOP, BOTTOM = "top", "0"
 
 
-def hiersfl(knobs: Knobs, topology: Topology, model: Unitary) -> Algorithm:
+def hiersfl(knobs: Knobs, topology: Topology, model: ModelDescription) -> Algorithm:
     topology = topology.uniform()
     schedule = Schedule(knobs.local_steps, knobs.edge_rounds)
     on_client = client_stages(model, knobs.cut)
@@ -49,11 +49,11 @@ def hiersfl(knobs: Knobs, topology: Topology, model: Unitary) -> Algorithm:
     def at_edge(path: str) -> bool:
         return model.stage_of(path) not in on_client
 
-    def deal(w: Weights, now: Round) -> tuple[Cells, ...]:
-        return (Cells(every_cell, tree.repeat(w, topology.cells)),)
+    def deal(w: Weights, now: Round) -> tuple[Stack, ...]:
+        return (Stack(every_cell, tree.repeat(w, topology.cells)),)
 
-    def merge(w: Weights, cells: tuple[Cells, ...], now: Round) -> Weights:
-        return tree.weighted_sum(now.cell_weight, cells[0].weights)
+    def merge(w: Weights, stacks: tuple[Stack, ...], now: Round) -> Weights:
+        return tree.weighted_sum(now.cell_weight, stacks[0].weights)
 
     def operator(k: int, path: str) -> Matrix:
         if schedule.is_global(k):
@@ -76,12 +76,12 @@ def hiersfl(knobs: Knobs, topology: Topology, model: Unitary) -> Algorithm:
     )
 
 
-def hiersfl_v2(knobs: Knobs, topology: Topology, model: Unitary) -> Algorithm:
+def hiersfl_v2(knobs: Knobs, topology: Topology, model: ModelDescription) -> Algorithm:
     """The server half is stepped by one client after the other, in the order they are drawn in: no T_k says that."""
     return replace(hiersfl(knobs, topology, model), name="hiersfl_v2", sharing=Sharing.SEQUENTIAL, operator=None)
 
 
-def client_stages(model: Unitary, cut: str | None) -> tuple[str, ...]:
+def client_stages(model: ModelDescription, cut: str | None) -> tuple[str, ...]:
     """The stages up to the cut; the first one, unless a cut is given."""
     if len(model.stages) == 1 and cut not in (BOTTOM, TOP, *model.stages):
         raise ConfigError(

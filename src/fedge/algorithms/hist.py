@@ -34,7 +34,7 @@ import numpy as np
 from jax import Array
 
 from fedge.core import tree
-from fedge.core.contract import Algorithm, Cells, Cloud, Knobs, Round, Unitary
+from fedge.core.contract import Algorithm, Cloud, Knobs, ModelDescription, Round, Stack
 from fedge.core.keys import fold
 from fedge.core.schedule import Schedule
 from fedge.core.topology import Topology
@@ -45,17 +45,17 @@ OWNER, NONE, AUTHOR = "owner", "none", "author"  # and "shared", which needs no 
 Order = dict[str, Array]  # a round's permutation of each group of units
 
 
-def hist(knobs: Knobs, topology: Topology, model: Unitary) -> Algorithm:
+def hist(knobs: Knobs, topology: Topology, model: ModelDescription) -> Algorithm:
     topology, mode = topology.uniform_cells(), knobs.out_bias or OWNER
     anatomy = Anatomy.of(model, topology.cells)
 
     def start(w: Weights) -> Weights:
         return w | {path: jnp.zeros_like(w[path]) for path in anatomy.meeting if mode == NONE}
 
-    def deal(w: Weights, now: Round) -> tuple[Cells, ...]:
+    def deal(w: Weights, now: Round) -> tuple[Stack, ...]:
         order = anatomy.draw(now.key)
-        batches = []
-        for ids in anatomy.batches:
+        stacks = []
+        for ids in anatomy.stacks:
             weights = {path: anatomy.gather(path, x, order, ids) for path, x in w.items()}
             masks = anatomy.owned(now.key, ids, mode)
             for path, mask in masks.items():
@@ -63,14 +63,14 @@ def hist(knobs: Knobs, topology: Topology, model: Unitary) -> Algorithm:
                 weights[path] = weights[path] * masks[path]
             if mode == AUTHOR:
                 weights |= anatomy.fresh_biases(now.key, ids, weights)
-            batches.append(Cells(ids, weights, masks or None))
-        return tuple(batches)
+            stacks.append(Stack(ids, weights, masks or None))
+        return tuple(stacks)
 
-    def merge(w: Weights, batches: tuple[Cells, ...], now: Round) -> Weights:
+    def merge(w: Weights, stacks: tuple[Stack, ...], now: Round) -> Weights:
         order = anatomy.draw(now.key)
         union = {}
         for path, old in w.items():
-            parts = [cells.weights[path] for cells in batches]
+            parts = [stack.weights[path] for stack in stacks]
             if mode == AUTHOR and path in anatomy.biases:
                 union[path] = old  # discarded
             elif path in anatomy.axis:
@@ -117,7 +117,7 @@ class Anatomy:
     biases: frozenset[str]  # those, and the units' own, where a kernel stands beside them
 
     @classmethod
-    def of(cls, model: Unitary, cells: int) -> Anatomy:
+    def of(cls, model: ModelDescription, cells: int) -> Anatomy:
         units: dict[str, int] = {}
         axis: dict[str, tuple[str, int]] = {}
         for path, names in model.axes.items():
@@ -155,7 +155,7 @@ class Anatomy:
         )
 
     @property
-    def batches(self) -> tuple[tuple[int, ...], ...]:
+    def stacks(self) -> tuple[tuple[int, ...], ...]:
         """Cells of equal shapes: all, or all but the last, which takes the remainders."""
         every = tuple(range(self.cells))
         even = all(size % self.cells == 0 for size in self.units.values())

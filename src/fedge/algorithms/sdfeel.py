@@ -27,14 +27,14 @@ from jax import Array, lax
 from numpy.typing import NDArray
 
 from fedge.core import tree
-from fedge.core.contract import Algorithm, Cells, Gossip, Knobs, Round, Unitary
+from fedge.core.contract import Algorithm, Gossip, Knobs, ModelDescription, Round, Stack
 from fedge.core.schedule import Schedule
 from fedge.core.topology import Matrix, Topology
 from fedge.core.tree import Weights
 from fedge.errors import ConfigError
 
 
-def sdfeel(knobs: Knobs, topology: Topology, model: Unitary) -> Algorithm:
+def sdfeel(knobs: Knobs, topology: Topology, model: ModelDescription) -> Algorithm:
     schedule = Schedule(knobs.local_steps, knobs.edge_rounds)
     every_cell = tuple(range(topology.cells))
     from fedge.core.graph import edge_graph, mixing_matrix
@@ -53,16 +53,16 @@ def sdfeel(knobs: Knobs, topology: Topology, model: Unitary) -> Algorithm:
     def start(w: Weights) -> Weights:
         return tree.repeat(w, topology.cells)
 
-    def deal(edges: Weights, now: Round) -> tuple[Cells, ...]:
-        return (Cells(every_cell, edges),)
+    def deal(edges: Weights, now: Round) -> tuple[Stack, ...]:
+        return (Stack(every_cell, edges),)
 
-    def merge(edges: Weights, cells: tuple[Cells, ...], now: Round) -> Weights:
+    def merge(edges: Weights, stacks: tuple[Stack, ...], now: Round) -> Weights:
         mixed = (
-            _gossip(now.constants, steps, cells[0].weights)
+            _gossip(now.constants, steps, stacks[0].weights)
             if sparse
-            else tree.weighted_sum(now.constants, cells[0].weights)
+            else tree.weighted_sum(now.constants, stacks[0].weights)
         )
-        kept = {path: cells[0].weights[path] for path in averaged}
+        kept = {path: stacks[0].weights[path] for path in averaged}
         return mixed | tree.repeat(tree.weighted_sum(now.cell_weight, kept), topology.cells)
 
     def consensus(edges: Weights, cell_weight: Array) -> Weights:

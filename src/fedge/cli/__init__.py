@@ -82,7 +82,6 @@ def options(
 
 
 def main() -> None:
-    open_streams()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal without τ gets a ? for it
     logging.basicConfig(format="fedge: %(message)s")
@@ -91,17 +90,6 @@ def main() -> None:
         app()
     except SystemExit as leaving:
         sys.exit(flushed(leaving.code))
-
-
-def open_streams() -> None:
-    """Lead what is written to a closed stream nowhere, rather than into the next file that is opened."""
-    for number, name in ((1, "stdout"), (2, "stderr")):
-        if getattr(sys, name) is None:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            if nowhere != number:
-                os.dup2(nowhere, number)
-                os.close(nowhere)
-            setattr(sys, name, open(number, "w"))  # noqa: SIM115  it stays open
 
 
 def flushed(code: Any) -> Any:

@@ -1,5 +1,5 @@
 """`python -m fedge.cli` is `fedge`."""
 
-from fedge.cli import main
+from fedge.__main__ import main
 
 main()

@@ -20,8 +20,9 @@ from fedge.experiment.build import Experiment
 from fedge.experiment.checks import CUSTOM
 from fedge.experiment.config import parse, words
 from fedge.experiment.files import read_toml
+from fedge.runner import record, signals
 from fedge.runner.device import processes
-from fedge.runner.loop import Result
+from fedge.runner.result import Result
 from fedge.studies import compare as comparison
 from fedge.view import terminal
 from fedge.view.progress import Ticker
@@ -60,14 +61,22 @@ def guarded(ticker: Ticker | None = None) -> Iterator[None]:
             _leave(f"the machine could not do it ({reason}); try a smaller batch or chunk", RunError.exit_code)
         again = f"; start all of them again with --resume {ticker.out}" if ticker and ticker.out else ""
         _leave(f"this or another process was lost or failed ({reason}){again}", RunError.exit_code)
-    except KeyboardInterrupt:
-        folder, verb = ticker.out if ticker else None, "run"
-        if folder is not None and (folder.parent / comparison.PLAN).exists():
-            folder, verb = folder.parent, "compare"
-        _leave(f"stopped; continue with: fedge {verb} --resume {folder}" if folder else "stopped", 130)
+    except (KeyboardInterrupt, signals.Leave) as wish:
+        _leave(f"stopped{_advice(ticker)}", getattr(wish, "exit_code", 130))
     finally:
         if ticker is not None:
             ticker.close()
+
+
+def _advice(ticker: Ticker | None) -> str:
+    """How to go on with a run that was left at once, where that is possible."""
+    folder = ticker.out if ticker else None
+    if folder is None or not record.resumable(folder):
+        return ""
+    parent = folder.parent
+    if (parent / comparison.PLAN).exists():
+        return f"; continue with: fedge compare --resume {parent}"
+    return f"; continue with: fedge run --resume {folder}"
 
 
 def _leave(sentence: str, code: int) -> NoReturn:
@@ -120,6 +129,11 @@ class Narrator(Ticker):
             if graph := terminal.graph_picture(experiment):
                 terminal.say(self._stage, f"{graph}\n")
         super().ready(experiment, out)
+
+
+def stop_request() -> signals.StopRequest | None:
+    """What a run may be asked by signals, where this process was started as a command."""
+    return signals.installed()
 
 
 def figures(results: list[Result], folder: Path) -> list[Path]:

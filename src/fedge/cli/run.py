@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -24,10 +24,12 @@ from fedge.cli.common import (
     folder_of,
     gather,
     guarded,
+    stop_request,
 )
 from fedge.errors import ConfigError
-from fedge.runner import loop
+from fedge.experiment.config import parse, require_known
 from fedge.runner.device import HOSTS, leads
+from fedge.runner.run import run
 from fedge.studies import compare as comparison
 from fedge.view import terminal
 
@@ -51,18 +53,24 @@ def run_command(
         if hosts is not None:  # the library between the processes writes to file 1 as it likes
             sys.stdout = os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, errors="replace")
             os.dup2(2, 1)
+        stop = stop_request() if hosts is None else None  # several processes would stop at different rounds
         words = [*([algorithm] if algorithm and "=" in algorithm else []), *(pairs or [])]
         if resume is not None:
-            if algorithm or config or out or seed is not None:
-                raise ConfigError("--resume continues a run as it was configured; give --resume DIR alone")
-            result = loop.run(resume=resume, listener=ticker, hosts=hosts)
+            if (algorithm and "=" not in algorithm) or config or out or seed is not None:
+                raise ConfigError(
+                    "--resume continues a run as it was configured; give --resume DIR alone, or with rounds=N to go on "
+                    "for longer"
+                )
+            longer: dict[str, Any] = dict(parse(words))
+            require_known(longer)
+            result = run(resume=resume, listener=ticker, hosts=hosts, stop=stop, **longer)
         else:
             keys = gather(words, config, seed)
             if algorithm and "=" not in algorithm:
                 if any(w.startswith("algorithm=") for w in words):
                     raise ConfigError(f"the algorithm is given twice; keep {algorithm} or algorithm=…, not both")
                 keys["algorithm"] = algorithm
-            result = loop.run(keys, out=folder_of(out), listener=ticker, hosts=hosts)
+            result = run(keys, out=folder_of(out), listener=ticker, hosts=hosts, stop=stop)
         if not leads():
             return
         figures([result], result.out)
@@ -90,7 +98,9 @@ def compare_command(
     with guarded(ticker):
         names = [w for w in words or [] if "=" not in w]
         keys = gather([w for w in words or [] if "=" in w], config, seed)
-        results = comparison.compare(names, keys, out=folder_of(out), resume=resume, listener=ticker)
+        results = comparison.compare(
+            names, keys, out=folder_of(out), resume=resume, listener=ticker, stop=stop_request()
+        )
         everyone = list(results.values())
         folder = everyone[0].out.parent
         drawn = figures(everyone, folder)

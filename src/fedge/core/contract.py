@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     import networkx as nx
 
 State = Any
-"""What lives between global rounds, a pytree of arrays: one model in the cloud, or one per edge."""
+"""What lives between global rounds, any pytree of arrays: a model in the cloud, one per edge, an optimiser's memory."""
 
 
-class Cells(NamedTuple):
-    """A batch of cells whose models have the same shapes. HIST with N not dividing its units deals several batches."""
+class Stack(NamedTuple):
+    """Cells whose models have the same shapes. HIST deals several stacks where N does not divide its units."""
 
     ids: tuple[int, ...]  # which cells, known when the program is traced
     weights: Weights  # leading axis: one model for each of these cells
-    mask: Weights | None = None  # 1 where the cell owns a coordinate, 0 where not; a path that is absent is all its own
+    mask: Weights | None = None  # 1 where the cell owns a coordinate, 0 where not; of an absent path it owns everything
 
 
 class Round(NamedTuple):
@@ -83,8 +83,8 @@ class Algorithm:
     topology: Topology
     schedule: Schedule
     start: Callable[[Weights], State]
-    deal: Callable[[State, Round], tuple[Cells, ...]]
-    merge: Callable[[State, tuple[Cells, ...], Round], State]
+    deal: Callable[[State, Round], tuple[Stack, ...]]
+    merge: Callable[[State, tuple[Stack, ...], Round], State]
     evaluated: Callable[[State, Array], Weights]  # (state, m̃) → u, the model that is tested
     operator: Callable[[int, str], Matrix] | None  # (k, path) → T_k; None where no one matrix serves a path (HIST)
     exchange: Direct | Cloud | Gossip  # who talks to whom: what costs and pictures are made from
@@ -94,6 +94,16 @@ class Algorithm:
     constants: Any = None  # arrays that may differ between runs of one shape: passed in, not compiled in
     edges: Callable[[State], Weights] | None = None  # state → one model per edge, where edges keep their own
     stale_statistics: bool = False  # the merged model has other activations than those BatchNorm's statistics are of
+
+    @property
+    def gossip(self) -> Gossip | None:
+        """How edges exchange models with each other, where they do."""
+        return self.exchange if isinstance(self.exchange, Gossip) else None
+
+    @property
+    def has_edges(self) -> bool:
+        """There are edge servers between the clients and the cloud, or in its place."""
+        return not isinstance(self.exchange, Direct)
 
 
 class Knobs(Protocol):
@@ -123,8 +133,8 @@ class Knobs(Protocol):
     def seed(self) -> int: ...
 
 
-class Unitary(Protocol):
-    """The part of a model that algorithms read: how to cut it into units (HIST) or stages (HierSFL)."""
+class ModelDescription(Protocol):
+    """What algorithms read of a model: how it can be cut into units (HIST) or stages (HierSFL)."""
 
     @property
     def axes(self) -> dict[str, tuple[str | None, ...]]: ...
@@ -142,4 +152,4 @@ class Unitary(Protocol):
 class Factory(Protocol):
     """How an algorithm is made from a configuration, the clients' topology and a model's description."""
 
-    def __call__(self, knobs: Knobs, topology: Topology, model: Unitary) -> Algorithm: ...
+    def __call__(self, knobs: Knobs, topology: Topology, model: ModelDescription) -> Algorithm: ...

@@ -24,7 +24,10 @@ class StagedForward(Protocol):
     def __call__(
         self, weights: Weights, x: Array, *, train: bool, key: Array, stages: tuple[str, ...] | None = None
     ) -> tuple[Array, Weights]:
-        """Outputs of these stages, and their running statistics after the batch; weights of other stages may lack."""
+        """Return the outputs of these stages and their running statistics after the batch.
+
+        The weights of other stages need not be there.
+        """
         ...
 
 

@@ -34,7 +34,3 @@ def split(weights: Weights, chosen: Callable[[str], bool]) -> tuple[Weights, Wei
 
 def cast(weights: Weights, dtype: jnp.dtype) -> Weights:
     return {path: jnp.asarray(w, dtype) for path, w in weights.items()}
-
-
-def count(weights: Weights) -> int:
-    return sum(w.size for w in weights.values())

@@ -25,9 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedge.core.contract import Cloud, Direct, Gossip
 from fedge.core.keys import Purpose, host_rng
-from fedge.cost.ledger import Ledger, directed
+from fedge.cost.ledger import Ledger
 
 Times = NDArray[Any]
 SHANNON = 1e6 * math.log2(1 + 50)  # 1 MHz at SNR 50 (17 dB): 5.6724 Mbit/s
@@ -65,8 +64,7 @@ class Clock:
     def _slowness(self) -> tuple[Times, Times, Times, dict[tuple[int, int], float]]:
         """Factors on time: each client's processor and link, each edge's link to the cloud and to its neighbours."""
         topology, r = self.ledger.algorithm.topology, self.rates
-        exchange = self.ledger.algorithm.exchange
-        links = directed(exchange.graph) if isinstance(exchange, Gossip) else []
+        links = self.ledger.edge_links
         rng = host_rng(self.seed, Purpose.DELAY)
         device = np.exp(r.device_spread * rng.standard_normal(topology.clients))
         uplink = np.exp(r.link_spread * rng.standard_normal(topology.clients))
@@ -82,23 +80,20 @@ class Clock:
         """When each edge has finished global round `index`, if it could begin at `ready`."""
         algorithm, schedule, r = self.ledger.algorithm, self.ledger.algorithm.schedule, self.rates
         bits, own = 8.0 * self.ledger.cell_bytes(index), 8.0 * self.ledger.cell_bytes(index, client=True)
-        rate = r.cloud_bps if isinstance(algorithm.exchange, Direct) else r.uplink_bps
+        rate = r.uplink_bps if algorithm.has_edges else r.cloud_bps
         ways = 2 if r.downlink else 1
         same = self._edge_round(0, ways * own / rate) if r.equal else None
         for a in range(schedule.edge_rounds):
             number = index * schedule.edge_rounds + a
             ready = ready + (self._edge_round(number, ways * own / rate) if same is None else same)
-        match algorithm.exchange:
-            case Direct():
-                return ready
-            case Cloud():
-                return np.full_like(ready, (ready + ways * bits / r.cloud_bps * self._slowness[2]).max())
-            case Gossip(steps=steps):
-                transfer = bits / r.edge_bps
-                in_step = r.equal and len(ready) > 1 and np.ptp(ready) == np.ptp(transfer) == 0
-                for _ in range(steps):  # edges that are in step stay in step
-                    ready = ready + transfer if in_step else self._exchange(ready, transfer)
-                return ready
+        if algorithm.gossip is not None:
+            transfer = bits / r.edge_bps
+            in_step = r.equal and len(ready) > 1 and np.ptp(ready) == np.ptp(transfer) == 0
+            for _ in range(algorithm.gossip.steps):  # edges that are in step stay in step
+                ready = ready + transfer if in_step else self._exchange(ready, transfer)
+        elif algorithm.has_edges:
+            ready = np.full_like(ready, (ready + ways * bits / r.cloud_bps * self._slowness[2]).max())
+        return ready
 
     def _edge_round(self, number: int, transfer: Times) -> Times:
         """How long each cell takes: its slowest participant's steps and upload."""

@@ -24,14 +24,15 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from fedge.core.contract import Algorithm, Cells, Cloud, Direct, Gossip, Round, State
+from fedge.core.contract import Algorithm, Cloud, Direct, Gossip, Round, Stack, State
 from fedge.core.keys import Purpose, fold
-from fedge.core.sampling import drawn_participants, participants
+from fedge.core.sampling import draw_participants, participants
 
 if TYPE_CHECKING:
     import networkx as nx
 
-AHEAD = 64  # rounds that are counted together
+AHEAD = 64  # rounds that are counted together, and edge rounds whose participants are drawn together
+DRAWS = 2**22  # of clients, at most, in one call: 16 MB
 
 Links = dict[str, NDArray[np.int64]]
 """tier → bytes on each of its links: one per client, per edge, or per direction of a link between edges."""
@@ -46,8 +47,8 @@ class Cut(NamedTuple):
     client_work: float  # share of a step's multiply-adds on the client
 
 
-class Dealt(NamedTuple):
-    """Cells whose models have the same shapes."""
+class StackShapes(NamedTuple):
+    """The shapes of one cell's model in a stack of cells, and whether a mask takes something from it."""
 
     ids: tuple[int, ...]
     shapes: dict[str, jax.ShapeDtypeStruct]
@@ -61,7 +62,8 @@ class Ledger:
     key: Array
     participation: float = 1.0
     cut: Cut | None = None
-    _known: dict[tuple[int, bool], NDArray[np.int64]] = field(default_factory=dict)
+    _sizes: dict[tuple[int, bool], NDArray[np.int64]] = field(default_factory=dict)
+    _drawn: dict[int, list[NDArray[np.int32]]] = field(default_factory=dict)
 
     @cached_property
     def _entries(self) -> Callable[[Array, Array], tuple[Array, Array]]:
@@ -71,32 +73,32 @@ class Ledger:
         def count(index: Array, key: Array) -> tuple[Array, Array]:
             key = fold(key, Purpose.ALGORITHM, index)
             total = own = jnp.zeros(cells_in_all, jnp.int32)
-            for cells in self._deal(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes), index, key):
-                for path, w in cells.weights.items():
+            for stack in self._deal(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes), index, key):
+                for path, w in stack.weights.items():
                     owned = jnp.int32(math.prod(w.shape[1:]))
-                    if cells.mask is not None and path in cells.mask:
-                        owned = (cells.mask[path].reshape(len(cells.ids), -1) != 0).sum(1, dtype=jnp.int32)
-                    total = total.at[np.array(cells.ids)].add(owned)
+                    if stack.mask is not None and path in stack.mask:
+                        owned = (stack.mask[path].reshape(len(stack.ids), -1) != 0).sum(1, dtype=jnp.int32)
+                    total = total.at[np.array(stack.ids)].add(owned)
                     if self.algorithm.shared is None or not self.algorithm.shared(path):
-                        own = own.at[np.array(cells.ids)].add(owned)
+                        own = own.at[np.array(stack.ids)].add(owned)
             return total, own
 
         return jax.jit(jax.vmap(count, (0, None)))
 
-    def _deal(self, state: State, index: Array, key: Array) -> tuple[Cells, ...]:
+    def _deal(self, state: State, index: Array, key: Array) -> tuple[Stack, ...]:
         constants = jax.tree.map(jnp.asarray, self.algorithm.constants)
         weight = jnp.asarray(self.algorithm.topology.cell_weight)
         return self.algorithm.deal(state, Round(index, key, weight, constants))
 
     @cached_property
-    def dealt(self) -> list[Dealt]:
+    def stacks(self) -> list[StackShapes]:
         """The shapes of what cells are handed, which never change between rounds."""
-        found: list[Dealt] = []
+        found: list[StackShapes] = []
 
         def look(state: State, key: Array) -> None:
-            for cells in self._deal(state, jnp.int32(0), key):
-                shapes = {p: jax.ShapeDtypeStruct(w.shape[1:], w.dtype) for p, w in cells.weights.items()}
-                found.append(Dealt(cells.ids, shapes, bool(cells.mask)))
+            for stack in self._deal(state, jnp.int32(0), key):
+                shapes = {p: jax.ShapeDtypeStruct(w.shape[1:], w.dtype) for p, w in stack.weights.items()}
+                found.append(StackShapes(stack.ids, shapes, bool(stack.mask)))
 
         jax.eval_shape(look, self.state, self.key)
         return found
@@ -104,7 +106,7 @@ class Ledger:
     @cached_property
     def alike(self) -> bool:
         """Whether models have the same size in every round: what a mask leaves of them may change."""
-        return not any(dealt.masked for dealt in self.dealt)
+        return not any(stack.masked for stack in self.stacks)
 
     @property
     def steady(self) -> bool:
@@ -114,18 +116,32 @@ class Ledger:
     def cell_bytes(self, index: int, *, client: bool = False) -> NDArray[np.int64]:
         """The size of each cell's model in global round `index`, or of the part that its clients hold and send."""
         index = 0 if self.alike else index
-        if (index, client) not in self._known:
+        if (index, client) not in self._sizes:
             width = jax.tree.leaves(self.state)[0].dtype.itemsize
             rounds = np.arange(index, index + (1 if self.alike else AHEAD), dtype=np.int32)
             for whose, counts in zip((False, True), self._entries(jnp.asarray(rounds), self.key), strict=True):
                 sizes = width * np.asarray(counts).astype(np.int64)
-                self._known.update({(int(r), whose): size for r, size in zip(rounds, sizes, strict=True)})
-        return self._known[index, client]
+                self._sizes.update({(int(r), whose): size for r, size in zip(rounds, sizes, strict=True)})
+        return self._sizes[index, client]
 
     def participants(self, number: int) -> list[NDArray[np.int32]]:
-        """The clients that take part in edge round `number`, cell by cell."""
+        """The clients that take part in edge round `number`, cell by cell; many rounds are drawn in one call."""
         roster = self.algorithm.topology.roster
-        return [drawn_participants(self.key, d, number, own, self.participation) for d, own in enumerate(roster)]
+        if self.participation == 1:
+            return roster
+        if number not in self._drawn:
+            rounds = max(1, min(AHEAD, DRAWS // self.algorithm.topology.clients))
+            numbers = range(number, number + rounds)
+            self._drawn.clear()
+            drawn = draw_participants(self.key, roster, numbers, self.participation)
+            self._drawn.update(zip(numbers, drawn, strict=True))
+        return self._drawn[number]
+
+    @cached_property
+    def edge_links(self) -> list[tuple[int, int]]:
+        """Both directions of each link between edges, in a fixed order; none where edges do not gossip."""
+        gossip = self.algorithm.gossip
+        return [] if gossip is None else directed(gossip.graph)
 
     def round(self, index: int) -> Links:
         """Bytes sent in global round `index`, link by link."""
@@ -164,8 +180,8 @@ class Ledger:
                     links["edge_to_client"] += steps * self.cut.down
                     links["labels_to_edge"] = steps * self.cut.labels
                 return links | {"edge_to_cloud": size.copy(), "cloud_to_edge": size.copy()}
-            case Gossip(graph=graph, steps=steps):
-                between = steps * size[np.array([sender for sender, _ in directed(graph)], np.int64)]
+            case Gossip(steps=steps):
+                between = steps * size[np.array([sender for sender, _ in self.edge_links], np.int64)]
                 return {"client_to_edge": each, "edge_to_client": each.copy(), "edge_to_edge": between}
 
 

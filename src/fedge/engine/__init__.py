@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from fedge.engine.base import Engine, Job
+from fedge.engine.driver import Vectorised
 from fedge.engine.reference import Reference
-from fedge.engine.together import Together
-from fedge.engine.vectorised import Vectorised
+from fedge.engine.stacked import Stacked
 
 ENGINES: dict[str, type[Engine]] = {"reference": Reference, "vectorised": Vectorised}
 
-__all__ = ["ENGINES", "Engine", "Job", "Reference", "Together", "Vectorised"]
+__all__ = ["ENGINES", "Engine", "Job", "Reference", "Stacked", "Vectorised"]

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from fedge.core import tree
-from fedge.core.contract import Cells, Round, Sharing, State
+from fedge.core.contract import Round, Sharing, State
 from fedge.core.keys import Purpose, fold
-from fedge.core.sampling import drawn_participants
+from fedge.core.sampling import draw_participants
 from fedge.core.tree import Weights
 from fedge.engine.base import Engine, Job
 
@@ -43,23 +43,23 @@ class Reference(Engine):
         constants = jax.tree.map(jnp.asarray, algorithm.constants)
         now = Round(jnp.int32(index), fold(self.job.key, Purpose.ALGORITHM, index), cell_weight, constants)
 
-        batches = algorithm.deal(state, now)
+        stacks = algorithm.deal(state, now)
         loss = 0.0
         for a in range(schedule.edge_rounds):
             first = index * schedule.period + a * schedule.local_steps
             trained = []
-            for cells in batches:
+            for stack in stacks:
                 models = []
-                for position, cell in enumerate(cells.ids):
-                    model = {path: w[position] for path, w in cells.weights.items()}
-                    mask = None if cells.mask is None else {path: w[position] for path, w in cells.mask.items()}
+                for position, cell in enumerate(stack.ids):
+                    model = {path: w[position] for path, w in stack.weights.items()}
+                    mask = None if stack.mask is None else {path: w[position] for path, w in stack.mask.items()}
                     model, cell_loss = self._edge_round(model, mask, cell, first, index * schedule.edge_rounds + a)
                     models.append(model)
                     loss += float(algorithm.topology.cell_weight[cell]) * cell_loss / schedule.edge_rounds
-                stacked = {path: jnp.stack([m[path] for m in models]) for path in models[0]}
-                trained.append(Cells(cells.ids, stacked, cells.mask))
-            batches = tuple(trained)
-        return algorithm.merge(state, batches, now), loss
+                weights = {path: jnp.stack([m[path] for m in models]) for path in models[0]}
+                trained.append(stack._replace(weights=weights))
+            stacks = tuple(trained)
+        return algorithm.merge(state, stacks, now), loss
 
     def _edge_round(
         self, model: Weights, mask: Weights | None, cell: int, first: int, number: int
@@ -67,8 +67,8 @@ class Reference(Engine):
         """`local_steps` in one cell, all clients in lockstep, then the weighted mean over those that took part."""
         job, task, shared = self.job, self.job.task, self.job.algorithm.shared or (lambda path: False)
         steps, lr = job.algorithm.schedule.local_steps, jnp.asarray(job.lr, task.dtype)
-        roster = job.algorithm.topology.roster[cell]
-        clients = drawn_participants(job.key, cell, number, roster, job.participation).tolist()
+        (drawn,) = draw_participants(job.key, job.algorithm.topology.roster, [number], job.participation)
+        clients = drawn[cell].tolist()
         weight = [float(job.algorithm.topology.weight[i]) for i in clients]
         share = [w / sum(weight) for w in weight]
 

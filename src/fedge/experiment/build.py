@@ -31,8 +31,7 @@ from fedge.cost.work import multiply_adds
 from fedge.data import DATASETS, Dataset, Partition, distribute, load
 from fedge.engine import Job
 from fedge.errors import ConfigError
-from fedge.experiment.checks import CUSTOM
-from fedge.experiment.config import Config, words
+from fedge.experiment.config import Config
 from fedge.models import Model, make
 
 Optimiser = Callable[[Array], optax.GradientTransformation]
@@ -84,7 +83,6 @@ class Experiment:
 def experiment(
     config: Config, dataset: Dataset | None = None, model: Model | None = None, optimiser: Optimiser | None = None
 ) -> Experiment:
-    require_objects(config, dataset, model, optimiser)
     dataset = dataset or load(config.data)
     if config.clients > MANY:
         log.info("dealing %s to %d clients; a million take about 2 s and 100 MB", config.data, config.clients)
@@ -127,14 +125,6 @@ def experiment(
     at = rates(config, math.prod(dataset.shape), dataset.x_train.dtype.itemsize)
     clock = Clock(ledger, at, config.seed, work_of(ledger, weights, model, task, dataset))
     return Experiment(config, dataset, partition, topology, model, job, clock)
-
-
-def require_objects(config: Config, dataset: Dataset | None, model: Model | None, optimiser: Optimiser | None) -> None:
-    """Refuse a configuration that speaks of objects from Python where none were passed in."""
-    for key, passed in (("data", dataset), ("model", model), ("optimizer", optimiser)):
-        if getattr(config, key) == CUSTOM and passed is None:
-            raise ConfigError(f"{key}=custom means an object passed in from Python; pass it (again) or name one of: "
-                              f"{', '.join(words(key))}")  # fmt: skip
 
 
 def check_model(model: Model, task: Task, dataset: Dataset) -> None:
@@ -180,15 +170,15 @@ def work_of(ledger: Ledger, weights: Any, model: Model, task: Task, dataset: Dat
         return model(weights, x, train=True, key=root(0))[0]
 
     share = np.ones(ledger.algorithm.topology.cells)
-    for dealt in ledger.dealt:
-        if all(dealt.shapes[path].shape == w.shape for path, w in weights.items()):
+    for stack in ledger.stacks:
+        if all(stack.shapes[path].shape == w.shape for path, w in weights.items()):
             continue
         try:
-            part = multiply_adds(forward, dealt.shapes, sample)
+            part = multiply_adds(forward, stack.shapes, sample)
         except (TypeError, ValueError) as problem:
             reason = (str(problem).splitlines() or [""])[0]
             raise ConfigError(f"model {model.name} cannot run with a part of its units: {reason[:200]}") from None
-        share[list(dealt.ids)] = part / multiply_adds(forward, weights, sample)
+        share[list(stack.ids)] = part / multiply_adds(forward, weights, sample)
     return share
 
 

@@ -125,10 +125,7 @@ class Config(BaseModel):
     checkpoint_every: int = Field(5, ge=0, le=COUNTABLE, description="rounds between saved states; 0: never")
 
     def __init__(self, /, **values: Any) -> None:
-        for key in values:
-            if key not in type(self).model_fields:
-                near = suggestion(key, type(self).model_fields)
-                raise ConfigError(f"unknown key '{brief(key)}' (`fedge keys` lists them all){near}")
+        require_known(values)
         try:
             super().__init__(**values)
         except ValidationError as problem:
@@ -170,6 +167,14 @@ class Config(BaseModel):
         if value not in NAMES[info.field_name or ""]:
             raise ValueError
         return value
+
+
+def require_known(keys: Iterable[str]) -> None:
+    """Refuse a key that no run has."""
+    for key in keys:
+        if key not in Config.model_fields:
+            near = suggestion(key, Config.model_fields)
+            raise ConfigError(f"unknown key '{brief(key)}' (`fedge keys` lists them all){near}")
 
 
 def _sentence(error: ErrorDetails) -> str:

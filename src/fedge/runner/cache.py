@@ -9,9 +9,9 @@ import jax
 import numpy as np
 from jax import Array
 
-from fedge.core.contract import Gossip, State
+from fedge.core.contract import State
 from fedge.core.tree import Weights
-from fedge.engine import ENGINES, Engine, Together
+from fedge.engine import ENGINES, Engine, Stacked
 from fedge.engine.evaluate import Evaluator
 from fedge.experiment.build import Experiment
 from fedge.experiment.checks import CUSTOM
@@ -21,16 +21,16 @@ Views = Callable[[State, Any], tuple[Weights, Weights | None]]
 PER_RUN = {  # keys that do not shape a compiled program
     "seed", "lr", "partition", "class_split", "concentration", "client_samples", "assign", "rounds", "cycles_per_bit",
     "cpu_hz", "edge_hz", "uplink_bps", "edge_bps", "cloud_bps", "device_spread", "link_spread", "straggle", "downlink",
-    "budget_seconds", "budget_bytes", "train_eval", "eval_every", "checkpoint_every",
+    "budget_seconds", "budget_bytes", "train_eval", "eval_every", "checkpoint_every", "devices", "chunk",
 }  # fmt: skip
 
 
-class Workshop:
+class ProgramCache:
     """A sweep over seeds, rates or partitions compiles once. Only for runs on one data set and one model."""
 
     def __init__(self) -> None:
         self._engines: dict[str, Engine] = {}
-        self._crowds: dict[str, Together] = {}
+        self._stacked: dict[str, Stacked] = {}
         self._views: dict[str, Views] = {}
         self._evaluators: dict[str, Evaluator] = {}
 
@@ -44,12 +44,12 @@ class Workshop:
             self._engines[key] = ENGINES[made.config.engine](made.job)
         return self._engines[key]
 
-    def together(self, runs: Sequence[Experiment]) -> Together:
+    def stacked(self, runs: Sequence[Experiment]) -> Stacked:
         """For runs of one shape (see `shape_of`)."""
         key = f"{len(runs)} {shape_of(runs[0])}"
-        if key not in self._crowds:
-            self._crowds[key] = Together([made.job for made in runs])
-        return self._crowds[key]
+        if key not in self._stacked:
+            self._stacked[key] = Stacked([made.job for made in runs])
+        return self._stacked[key]
 
     def views(self, made: Experiment) -> Views:
         """From states along a leading axis, and m̃ of each run, to what is tested: u, and the edges' own models."""
@@ -76,7 +76,7 @@ class Workshop:
     def _evaluator(self, images: str, made: Experiment, x: Any, y: Any) -> Evaluator:
         if _custom(made):
             return _evaluator(made, x, y)
-        key = images + made.config.model_dump_json(include={"model", "bn", "dropout", "dtype", "devices"})
+        key = images + made.config.model_dump_json(include={"model", "bn", "dropout", "dtype"}) + str(made.job.devices)
         if key not in self._evaluators:
             self._evaluators[key] = _evaluator(made, x, y)
         return self._evaluators[key]
@@ -85,10 +85,12 @@ class Workshop:
 def shape_of(made: Experiment) -> str:
     """Runs for which this is the same share compiled programs."""
     sizes = [len(own) for own in made.job.algorithm.topology.roster]
-    exchange = made.job.algorithm.exchange
-    negative = isinstance(exchange, Gossip) and bool(exchange.mixing.min() < 0)  # SD-FEEL then averages variances
+    gossip = made.job.algorithm.gossip
+    negative = gossip is not None and bool(gossip.mixing.min() < 0)  # SD-FEEL then averages variances
     constants = [np.shape(x) for x in jax.tree.leaves(made.job.algorithm.constants)]  # a drawn graph's neighbours, say
-    return made.config.model_dump_json(exclude=PER_RUN) + str((sizes, len(made.job.data.order), negative, constants))
+    return made.config.model_dump_json(exclude=PER_RUN) + str(
+        (sizes, len(made.job.data.order), negative, constants, made.job.devices, made.job.chunk)
+    )
 
 
 def _custom(made: Experiment) -> bool:
@@ -97,4 +99,4 @@ def _custom(made: Experiment) -> bool:
 
 
 def _evaluator(made: Experiment, x: Any, y: Any) -> Evaluator:
-    return Evaluator(made.model, x, y, made.dataset.scale, made.job.task.dtype, made.config.devices)
+    return Evaluator(made.model, x, y, made.dataset.scale, made.job.task.dtype, made.job.devices)

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedge.core.contract import Gossip
-from fedge.cost.ledger import Links, directed
+from fedge.cost.ledger import Links
 from fedge.errors import ConfigError
 from fedge.experiment.build import Experiment
 from fedge.experiment.checks import most_rounds
@@ -75,8 +74,7 @@ class Costs:
     def links(self, done: int) -> dict[str, Any]:
         """Bytes on every link in the first `done` rounds; links are clients, edges, or [from, to] between edges."""
         self._count(done)
-        exchange = self._ledger.algorithm.exchange
-        pairs = {"edge_to_edge_links": directed(exchange.graph)} if isinstance(exchange, Gossip) else {}
+        pairs = {"edge_to_edge_links": self._ledger.edge_links} if self._ledger.edge_links else {}
         return {tier: {"total": int(each.sum()), "links": each.tolist()} for tier, each in self._links.items()} | pairs
 
     def _restart(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -13,22 +12,19 @@ from numpy.typing import NDArray
 from fedge.core import tree
 from fedge.core.contract import State
 from fedge.experiment.build import Experiment
-from fedge.runner.cache import Workshop
+from fedge.runner.cache import ProgramCache
 from fedge.runner.record import Row
 
-log = logging.getLogger(__name__)
 
+class Metrics:
+    """Tests one run, or several of one shape that advance together."""
 
-class Examiner:
-    """Of one run, or of several of one shape that advance together."""
-
-    def __init__(self, runs: Sequence[Experiment], workshop: Workshop) -> None:
+    def __init__(self, runs: Sequence[Experiment], cache: ProgramCache) -> None:
         self._made = runs[0]
-        self._view = workshop.views(runs[0])
+        self._view = cache.views(runs[0])
         self._share = np.stack([made.job.algorithm.topology.cell_weight for made in runs])
-        self._test = workshop.test(runs[0])
-        self._train = workshop.train(runs[0]) if runs[0].config.train_eval else None
-        self._warned = [False] * len(runs)
+        self._test = cache.test(runs[0])
+        self._train = cache.train(runs[0]) if runs[0].config.train_eval else None
 
     def __call__(self, states: State, done: int, train_losses: Sequence[float]) -> list[Row]:
         """A row for each run; states lie along a leading axis."""
@@ -42,19 +38,22 @@ class Examiner:
         if edges is not None:
             flat = {path: w.reshape(-1, *w.shape[2:]) for path, w in edges.items()}
             each = self._test.each(made.calibrated(flat))[0].reshape(self._share.shape)
-            columns |= {"edge_accuracy": each.mean(1), "edge_accuracies": each, "consensus": spread(edges, self._share)}
+            columns |= {
+                "edge_accuracy": each.mean(1),
+                "edge_accuracies": each,
+                "consensus": disagreement(edges, self._share),
+            }
         when = {"round": done, "iteration": done * made.job.algorithm.schedule.period}
-        return [self._row(n, when | {key: v[n] for key, v in columns.items()}) for n in range(len(self._share))]
-
-    def _row(self, number: int, values: dict[str, Any]) -> Row:
-        row: Row = {k: v.tolist() if isinstance(v, (np.ndarray, np.generic)) else v for k, v in values.items()}
-        if not self._warned[number] and not all(math.isfinite(v) for v in row.values() if isinstance(v, float)):
-            self._warned[number] = True
-            log.warning("round %d: training has diverged, its loss is not a finite number; lower lr", row["round"])
-        return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in row.items()}
+        return [_row(when | {key: v[n] for key, v in columns.items()}) for n in range(len(self._share))]
 
 
-def spread(edges: tree.Weights, share: NDArray[Any]) -> NDArray[Any]:
+def _row(values: dict[str, Any]) -> Row:
+    """Plain numbers; None stands for one that is not finite."""
+    row: Row = {k: v.tolist() if isinstance(v, (np.ndarray, np.generic)) else v for k, v in values.items()}
+    return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in row.items()}
+
+
+def disagreement(edges: tree.Weights, share: NDArray[Any]) -> NDArray[Any]:
     """Σ_d m̃_d ‖w_d − u‖² of each run: how far its edges are from agreeing."""
     total = np.zeros(len(share))
     for w in edges.values():

@@ -1,63 +1,220 @@
 """What a run leaves behind, file by file.
 
-    config.json            the resolved configuration
-    run.json               seed, versions and hardware
-    metrics.jsonl          one line per evaluated round
-    checkpoint.safetensors the state after a round, to resume from
-    weights.safetensors    the final model
-    result.json            the object that `--format json` prints
+    run.json                        what was run, when, by which command, on what: seed, versions, hardware, layout; the
+                                    identity that other files must carry; its state (running, stopped, failed, diverged,
+                                    finished) and, at the end, digests of the other files
+    config.json                     the resolved configuration
+    metrics.jsonl                   one line per evaluated round
+    checkpoint.safetensors          the state after a round, to resume from, and the one before it
+    checkpoint.previous.safetensors
+    weights.safetensors             the final model
+    ledger.json                     bytes per link
+    result.json                     the object that `--format json` prints
 
-Files that must be whole are written beside their place and moved into it.
+A folder holds a run from the moment that run.json is there. Whatever is read was either written by this run, or is
+refused.
 """
 
 from __future__ import annotations
 
-import json
-import os
+import contextlib
+import logging
 import platform
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
-import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from fedge._version import __version__
 from fedge.core.contract import State
-from fedge.errors import RunError
+from fedge.core.tree import Weights
+from fedge.errors import FedgeError, RunError
+from fedge.runner import checkpoint, files
+from fedge.runner.checkpoint import DamagedError, Notes
+from fedge.runner.identity import differences, digest_of, identity
 
 Row = dict[str, Any]
 VERSIONS = ("jax", "jaxlib", "flax", "optax", "numpy")
+RUN, CONFIG, METRICS = "run.json", "config.json", "metrics.jsonl"
+WEIGHTS, LEDGER, RESULT = "weights.safetensors", "ledger.json", "result.json"
+RUNNING, STOPPED, FAILED, DIVERGED, FINISHED = "running", "stopped", "failed", "diverged", "finished"
+NUMBERS = (int, float)
+log = logging.getLogger(__name__)
 
 
-def create(folder: Path) -> Path:
-    """A folder for a new run; one that already holds a run is left alone."""
-    if (folder / "config.json").exists():
+class Progress(NamedTuple):
+    """How far a run has come."""
+
+    state: State
+    done: int
+    rows: list[Row]
+
+
+class Silent:
+    """A record that is not kept: of a process that does not lead, or of a run that is a part of a study."""
+
+    def __init__(self, folder: Path | None = None, run: str = "") -> None:
+        self._folder, self._identity = folder, run  # of the run that another process resumes and this one follows
+
+    def restore(self, start: State) -> Progress:
+        return Progress(start, 0, []) if self._folder is None else _restored(self._folder, start, self._identity)[0]
+
+    def row(self, row: Row) -> None: ...
+    def save(self, state: State, done: int) -> None: ...
+
+
+@dataclass
+class Record:
+    """The folder of one run, open for writing. Make one with `begin` or `reopen`, and hold its lock."""
+
+    folder: Path
+    about: dict[str, Any]  # what run.json says
+    lines: list[str] = field(default_factory=list)  # of metrics.jsonl
+
+    @property
+    def identity(self) -> str:
+        return str(self.about["identity"])
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return dict(self.about["config"])
+
+    def restore(self, start: State) -> Progress:
+        progress, self.lines = _restored(self.folder, start, self.identity)
+        if not progress.done and self.config["checkpoint_every"] == 0 and _lines(self.folder / METRICS):
+            raise RunError(f"{self.folder} was run with checkpoint_every=0, so there is no state to go on from; "
+                           "start a new run")  # fmt: skip
+        files.write_bytes(self.folder / METRICS, "".join(self.lines).encode())
+        return progress
+
+    def row(self, row: Row) -> None:
+        self.lines.append(files.line(row))
+        files.append(self.folder / METRICS, self.lines[-1])
+
+    def keep(self, rows: list[Row]) -> None:
+        """Leave only these rows."""
+        self.lines = [files.line(row) for row in rows]
+        files.write_bytes(self.folder / METRICS, "".join(self.lines).encode())
+
+    def save(self, state: State, done: int) -> None:
+        checkpoint.save(self.folder, state, Notes(done, self.identity, digest_of(*self.lines)))
+
+    def extend(self, config: Mapping[str, Any]) -> None:
+        """Go on for longer than was asked for at first."""
+        (self.folder / CONFIG).unlink(missing_ok=True)  # made again from run.json if this is cut short
+        self.note(config=dict(config), state=RUNNING)
+        files.write_json(self.folder / CONFIG, dict(config))
+
+    def note(self, **facts: Any) -> None:
+        """Write facts into run.json."""
+        self.about |= facts
+        files.write_json(self.folder / RUN, self.about)
+
+    def mark(self, state: str) -> None:
+        """Say how the run ended; a full disk or a lost folder must not hide why it did."""
+        if self.about.get("state") == RUNNING:  # and not a run that was over, and could only not be read
+            with contextlib.suppress(OSError):
+                self.note(state=state, ended=now())
+
+    def finish(self, weights: Weights, ledger: dict[str, Any], result: dict[str, Any], state: str) -> None:
+        saved = checkpoint.save_arrays(self.folder / WEIGHTS, weights, {"identity": self.identity})
+        files.write_json(self.folder / LEDGER, ledger)
+        files.write_json(self.folder / RESULT, result)
+        digests = {name: file_digest(self.folder / name) for name in (CONFIG, METRICS, LEDGER, RESULT)}
+        self.note(state=state, ended=now(), digests=digests | {WEIGHTS: saved})
+
+    def finished(self) -> dict[str, Any] | None:
+        """What result.json holds, where the run has ended by itself; None where it has to be finished (again)."""
+        if self.about.get("state") not in (FINISHED, DIVERGED) or not (self.folder / RESULT).exists():
+            return None
+        stored = files.read_json(self.folder / RESULT)
+        if file_digest(self.folder / RESULT) != self.about.get("digests", {}).get(RESULT):
+            raise RunError(f"{self.folder / RESULT} is not as it was written: its checksum does not hold; restore "
+                           "it, or delete it to have it made again")  # fmt: skip
+        kinds: dict[str, Any] = {"wall_seconds": NUMBERS, "compile_seconds": NUMBERS, "parameters": int,
+                                 "client_steps_per_second": NUMBERS}  # fmt: skip
+        return stored if all(isinstance(stored.get(key), kind) for key, kind in kinds.items()) else None
+
+
+def begin(folder: Path, config: Mapping[str, Any], objects: Mapping[str, Any], **facts: Any) -> Record:
+    """Write what is known before the first round; the folder is `claim`ed and locked."""
+    about = {
+        "identity": identity(config, objects),
+        "state": RUNNING,
+        "begun": now(),
+        "command": shlex.join(["fedge", *sys.argv[1:]]) if Path(sys.argv[0]).name in ("fedge", "__main__.py") else None,
+        **environment(int(config["seed"])),
+        **facts,
+        "objects": dict(objects),
+        "config": dict(config),
+    }
+    record = Record(folder, about)
+    record.note()
+    files.write_json(folder / CONFIG, dict(config))
+    return record
+
+
+def begun(folder: Path) -> bool:
+    """True where a run can be resumed, be it from its start."""
+    return (folder / RUN).exists()
+
+
+def resumable(folder: Path) -> bool:
+    """True where resuming a run loses none of what it wrote: it has a checkpoint, or nothing yet to lose."""
+    return begun(folder) and ((folder / checkpoint.NEWEST).exists() or not (folder / METRICS).exists())
+
+
+def claim(folder: Path, plan: str = RUN) -> None:
+    """Make a folder for a new run, or for what `plan` is the first file of; one that holds something is left alone."""
+    if (folder / plan).exists():
         raise RunError(f"{folder} already holds a run; continue it with --resume {folder} or choose another --out")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
+        if not all(files.is_leftover(entry) for entry in folder.iterdir()):
             raise RunError(f"{folder} is not empty; choose another --out")
     except OSError as problem:
         raise RunError(f"cannot write to {folder}: {problem.strerror}; choose another --out") from None
-    return folder
 
 
-def write_json(path: Path, value: Any) -> None:
-    partial = path.with_name(path.name + ".part")
-    partial.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n")
-    os.replace(partial, path)
+def reopen(folder: Path) -> Record:
+    """The record of a run that was begun; changed files are refused."""
+    if folder.is_dir() and not (folder / RUN).exists() and (folder / files.LOCK).exists():
+        raise RunError(f"the run in {folder} was stopped before it began; start it again with --out {folder}")
+    about = files.read_json(folder / RUN)
+    kinds = {"identity": str, "config": dict, "objects": dict, "versions": dict, "layout": dict, "seed": int}
+    if missing := [key for key, kind in kinds.items() if not isinstance(about.get(key), kind)]:
+        raise RunError(f"{folder / RUN} lacks {missing[0]}; it was not written by this version of fedge, or changed")
+    config = about["config"]
+    if (folder / CONFIG).exists():
+        given = files.read_json(folder / CONFIG)
+        if given != config:
+            raise RunError(
+                f"{folder / CONFIG} was changed since the run began ({differences(config, given)[:300]}); undo that "
+                f"or start a new run; to go on for longer write --resume {folder} rounds=N"
+            )
+    else:
+        files.write_json(folder / CONFIG, config)
+    if identity(config, about["objects"], str(about["versions"].get("fedge"))) != about["identity"]:
+        raise RunError(f"{folder / RUN} was changed since the run was begun: its identity does not hold; undo that")
+    return Record(folder, about)
 
 
-def read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text())
-    except OSError:
-        raise RunError(f"{path} is missing; {path.parent} does not hold a run") from None
-    except json.JSONDecodeError as problem:
-        raise RunError(f"{path} is damaged ({problem}); the run cannot be continued") from None
+def changes(record: Record, objects: Mapping[str, Any]) -> list[str]:
+    """What is not as it was when a run was begun: refused where it makes another run, else returned, to be said."""
+    now, then = environment(int(record.about["seed"])), record.about
+    changed = [key for key in ("versions", "processor", "backend") if then.get(key) != now[key]]
+    for key, what in (("data", "data set"), ("model", "model"), ("optimizer", "optimiser")):
+        if then["objects"].get(key) != objects.get(key):
+            traced = key != "data" and then["versions"].get("jax") != now["versions"]["jax"]
+            if not traced:  # other versions of JAX write the same function otherwise
+                raise RunError(f"the {what} passed in is not the one {record.folder} was begun with; pass that one")
+    return changed
 
 
 def environment(seed: int) -> dict[str, Any]:
@@ -73,6 +230,10 @@ def environment(seed: int) -> dict[str, Any]:
     }
 
 
+def now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")
+
+
 def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -81,64 +242,85 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
 
 
-# Metrics
+# Reading back
 
 
-def append_row(folder: Path, row: Row) -> None:
-    with (folder / "metrics.jsonl").open("a") as file:
-        file.write(json.dumps(row, allow_nan=False) + "\n")
-
-
-def rewind(folder: Path, evaluated: list[int]) -> list[Row]:
-    """The rows of the given rounds; later ones, and a line cut short by a crash, are dropped from the file too."""
-    path, rows = folder / "metrics.jsonl", []
-    for line in path.read_text().splitlines() if path.exists() else []:
+def _restored(folder: Path, start: State, run: str) -> tuple[Progress, list[str]]:
+    """Where a run is to go on, and the lines of its metrics up to there: its newest checkpoint that is whole."""
+    lines = _lines(folder / METRICS)
+    problems: list[FedgeError] = []
+    for name in (checkpoint.NEWEST, checkpoint.BEFORE):
+        if not (folder / name).exists():
+            continue
         try:
-            row = json.loads(line)
-        except json.JSONDecodeError:
+            state, notes = checkpoint.load(folder / name, start)
+        except DamagedError as problem:
+            problems.append(problem)
+            continue
+        if notes.identity != run:
+            raise RunError(f"{folder / name} belongs to another run (seed, data, keys or version differ); remove it")
+        own = [line for number, line in lines if number <= notes.round]
+        if digest_of(*own) != notes.metrics:
+            raise RunError(f"{folder / METRICS} is not as it was written up to round {notes.round}; restore it")
+        if problems:
+            log.warning("%s; going on from the one before it, after round %d", problems[0], notes.round)
+        return Progress(state, notes.round, [row_of(line, folder / METRICS) for line in own]), own
+    if problems:
+        raise RunError(f"{problems[0]}; no other checkpoint is there, so the run cannot be continued") from None
+    return Progress(start, 0, []), []
+
+
+def _lines(path: Path) -> list[tuple[int, str]]:
+    """(round, line) of each row; a line cut short by a crash, and all after it, are left out."""
+    found: list[tuple[int, str]] = []
+    for line in files.read_text(path).splitlines(keepends=True) if path.exists() else []:
+        if not line.endswith("\n"):
             break
-        if row["round"] in evaluated:
-            rows.append(row)
-    if [row["round"] for row in rows] != evaluated:
-        raise RunError(f"{path} lacks rounds that the checkpoint says were evaluated; the run cannot be continued")
-    partial = path.with_name(path.name + ".part")
-    partial.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    os.replace(partial, path)
-    return rows
+        try:
+            found.append((row_of(line, path)["round"], line))
+        except RunError:
+            break
+    return found
 
 
-# States
+COLUMNS: dict[str, Any] = {
+    "round": int, "iteration": int, "accuracy": NUMBERS, "simulated_seconds": NUMBERS, "bytes": dict,
+}  # fmt: skip
 
 
-def named(state: State) -> dict[str, Any]:
-    return {
-        jax.tree_util.keystr(path, simple=True, separator="."): leaf
-        for path, leaf in jax.tree_util.tree_leaves_with_path(state)
-    }
+def row_of(line: str, path: Path) -> Row:
+    row = files.parse_json(line, str(path))
+    if not isinstance(row, dict) or any(not isinstance(row.get(key), kind) for key, kind in COLUMNS.items()):
+        raise RunError(f"{path} is damaged (a line is no row of a run); restore it")
+    return row
 
 
-def save_state(path: Path, state: State, **notes: int) -> None:
-    """Atomic: a reader finds the old file or the new one, also after a crash."""
-    partial = path.with_name(path.name + ".part")
-    arrays = {name: np.ascontiguousarray(jax.device_get(leaf)) for name, leaf in named(state).items()}
-    save_file(arrays, partial, metadata={key: str(value) for key, value in notes.items()})
-    with partial.open("rb+") as file:
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+def file_digest(path: Path) -> str:
+    return digest_of(path.read_bytes())
 
 
-def load_state(path: Path, like: State) -> tuple[State, dict[str, int]]:
-    """A state of the same structure as `like`, and the notes saved with it."""
-    try:
-        with safe_open(path, "numpy") as file:
-            notes = {key: int(value) for key, value in (file.metadata() or {}).items()}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as problem:
-        raise RunError(f"{path} cannot be read ({problem}); the run cannot be continued from it") from None
-    wanted = named(like)
-    if {n: (a.shape, str(a.dtype)) for n, a in arrays.items()} != {
-        n: (a.shape, str(a.dtype)) for n, a in wanted.items()
-    }:
-        raise RunError(f"{path} holds the state of another model or algorithm; it cannot be continued here")
-    leaves = [arrays[name] for name in wanted]
-    return jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(like), leaves), notes
+def verify(folder: Path) -> list[str]:
+    """Compare everything that a run has left with the digests it has left; return what was found right.
+
+    The first thing that is wrong is raised.
+    """
+    record = reopen(folder)
+    good = ["identity of the configuration, the data and the version"]
+    lines = [line for _, line in _lines(folder / METRICS)]
+    for name in (checkpoint.NEWEST, checkpoint.BEFORE):
+        if (folder / name).exists():
+            _, notes, _ = checkpoint.read_arrays(folder / name)
+            if notes.get("identity") != record.identity:
+                raise RunError(f"{folder / name} belongs to another run")
+            good.append(f"{name}, after round {notes.get('round')}")
+    digests = record.about.get("digests")
+    if record.about.get("state") not in (FINISHED, DIVERGED) or not isinstance(digests, dict):
+        return good
+    for name, expected in digests.items():
+        found = checkpoint.read_arrays(folder / name)[2] if name == WEIGHTS else file_digest(folder / name)
+        if found != expected:
+            raise RunError(f"{folder / name} is not as it was written: its checksum does not hold")
+        good.append(name)
+    if len(lines) != len(files.read_text(folder / METRICS).splitlines()):
+        raise RunError(f"{folder / METRICS} holds lines that are no rows")
+    return good

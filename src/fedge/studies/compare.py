@@ -8,69 +8,97 @@ from typing import Any
 
 from fedge.algorithms import ALGORITHMS
 from fedge.data import Dataset
-from fedge.errors import ConfigError, unknown
+from fedge.errors import ConfigError, DivergenceError, RunError, StoppedError, unknown
 from fedge.experiment.build import Optimiser, experiment
 from fedge.experiment.checks import foreign
 from fedge.experiment.config import Config
 from fedge.models import Model
-from fedge.runner import record
-from fedge.runner.loop import Keys, Listener, Result, default_folder, ready, resolved, run
+from fedge.runner import files, record
+from fedge.runner.prepare import Given, Keys, ready
+from fedge.runner.result import Listener, Result
+from fedge.runner.run import default_folder, run
+from fedge.runner.signals import StopRequest
+
+PLAN = "compare.json"
+Plan = dict[str, dict[str, Any]]  # algorithm → the keys of its run
 
 
 def compare(
     algorithms: Sequence[str] = (), config: Keys | None = None, *, out: str | Path | None = None,
     resume: str | Path | None = None, dataset: Dataset | None = None, model: Model | str | None = None,
-    optimiser: Optimiser | None = None, listener: Listener | None = None, **keys: Any,
+    optimiser: Optimiser | None = None, listener: Listener | None = None, stop: StopRequest | None = None, **keys: Any,
 ) -> dict[str, Result]:  # fmt: skip
     """Run each algorithm (unless named, each paper's own) with the same keys; results by name.
 
     Keys are those of the command line, as words or in a table (`config`); one that only some algorithms read goes to
     those. The runs lie in one folder, one sub-folder each. `resume` finishes a comparison that was stopped: runs that
-    are over are read back, one that was cut short goes on.
+    are over are read back, one that was cut short goes on. A run that diverges ends alone: its result says so.
     """
     keys = dict(config or {}) | keys
-    objects: dict[str, Any] = {"dataset": dataset, "optimiser": optimiser, "listener": listener}
     if resume is not None:
         if algorithms or out is not None or keys:
             raise ConfigError("a resumed comparison keeps its own configuration and folder; give resume alone")
         folder, model = Path(resume), None if isinstance(model, str) else model
-        own = record.read_json(folder / PLAN)
+        plan = read_plan(folder)
     else:
         if isinstance(model, str):
             keys, model = keys | {"model": model}, None
-        own = _plan(algorithms, keys)
-        for name, chosen in own.items():  # what an algorithm refuses, it refuses before another has trained for an hour
-            whole = resolved(chosen, dataset, model, optimiser)
-            with ready(whole):
-                try:
-                    experiment(whole, dataset, model, optimiser)
-                except ConfigError as problem:
-                    raise ConfigError(f"{name}: {problem}; or name the algorithms to compare") from None
-        folder = record.create(Path(out) if out is not None else default_folder("compare"))
-        record.write_json(folder / PLAN, own)
-    results = {}
-    for name, chosen in own.items():
-        place = folder / name
-        begun = (place / "config.json").exists()
-        where: dict[str, Any] = {"resume": place} if begun else {"config": chosen, "out": place}
-        results[name] = run(model=model, **where, **objects)
+        plan = make_plan(algorithms, keys)
+        _refuse(plan, Given(dataset, model, optimiser))
+        folder = Path(out) if out is not None else default_folder("compare")
+        record.claim(folder, PLAN)
+    results: dict[str, Result] = {}
+    with files.locked(folder):
+        if resume is None:
+            record.claim(folder, PLAN)
+            files.write_json(folder / PLAN, plan)
+        for name, chosen in plan.items():
+            place = folder / name
+            if place.is_symlink():
+                raise RunError(f"{place} is a link to another place; a comparison writes into its own folder only")
+            where: dict[str, Any] = {"resume": place} if record.begun(place) else {"config": chosen, "out": place}
+            try:
+                results[name] = run(
+                    **where, dataset=dataset, model=model, optimiser=optimiser, listener=listener, stop=stop
+                )
+            except DivergenceError as problem:
+                results[name] = problem.result
+            except StoppedError as problem:
+                saved = "; continue with: " in str(problem)
+                how = f"; continue with: fedge compare --resume {folder}" if saved else ""
+                raise StoppedError(str(problem).split("; continue with: ")[0] + how, problem.exit_code - 128) from None
     return results
 
 
-PLAN = "compare.json"
-
-
-def _plan(algorithms: Sequence[str], keys: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def make_plan(algorithms: Sequence[str], keys: dict[str, Any]) -> Plan:
     """The keys of each run; every one is checked before the first starts."""
     names = list(dict.fromkeys(algorithms)) or [name for name, entry in ALGORITHMS.items() if entry.form_of is None]
+    if "algorithm" in keys:
+        raise ConfigError("algorithm is not a key of a comparison; name the algorithms to compare instead")
     for name in names:
         if name not in ALGORITHMS:
             raise ConfigError(unknown("algorithm", name, ALGORITHMS))
-    if "algorithm" in keys:
-        raise ConfigError("algorithm is not a key of a comparison; name the algorithms to compare instead")
-    own = {}
-    for name in names:
-        mine = {k: v for k, v in keys.items() if k not in foreign(name)}
-        own[name] = {"algorithm": name} | mine
-        Config.of(own[name])
-    return own
+    plan = {name: {"algorithm": name} | {k: v for k, v in keys.items() if k not in foreign(name)} for name in names}
+    for chosen in plan.values():
+        Config.of(chosen)
+    return plan
+
+
+def read_plan(folder: Path) -> Plan:
+    """What was to be compared; a name that is no algorithm's could lead out of the folder."""
+    plan = files.read_json(folder / PLAN)
+    for name, chosen in plan.items():
+        if name not in ALGORITHMS or not isinstance(chosen, dict) or chosen.get("algorithm") != name:
+            raise RunError(f"{folder / PLAN} is damaged ('{name}' with its keys is no run of an algorithm); restore it")
+    return plan
+
+
+def _refuse(plan: Plan, given: Given) -> None:
+    """What an algorithm refuses, it refuses before another has trained for an hour."""
+    for name, chosen in plan.items():
+        config = given.resolve(chosen)
+        with ready(config, config.devices):
+            try:
+                experiment(config, given.dataset, given.model, given.optimiser)
+            except ConfigError as problem:
+                raise ConfigError(f"{name}: {problem}; or name the algorithms to compare") from None

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedge.runner import record
+from fedge.runner import files
 from fedge.runner.record import Row
 
 COLUMNS = ("accuracy", "global_loss", "edge_accuracy", "consensus")
@@ -133,4 +133,4 @@ def summarise(
     old = json.loads(path.read_text()) if path.exists() else {"runs": {}, "series": []}
     kept = [s for s in old["series"] if s["variant"] != variant]
     summary = {"figure": name, "caption": figure["caption"], "runs": old["runs"] | {variant: made}}
-    record.write_json(path, summary | {"series": kept + series})
+    files.write_json(path, summary | {"series": kept + series})

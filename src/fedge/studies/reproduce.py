@@ -24,9 +24,9 @@ from fedge.experiment.checks import foreign
 from fedge.experiment.config import Config
 from fedge.experiment.files import read_toml
 from fedge.runner import record
-from fedge.runner.cache import Workshop
+from fedge.runner.cache import ProgramCache
 from fedge.runner.costs import Costs
-from fedge.runner.loop import ready
+from fedge.runner.prepare import ready
 from fedge.runner.record import Row
 from fedge.studies.curve import Curve, curve_rows, keep, summarise, target_rows
 from fedge.studies.sweep import histories
@@ -108,7 +108,7 @@ class Studio:
 
     def __init__(self, recipe: dict[str, Any], seeds: int | None, report: Report) -> None:
         self._recipe, self._seeds, self._report = recipe, seeds, report
-        self._sets: dict[str, tuple[Dataset, Workshop]] = {}
+        self._sets: dict[str, tuple[Dataset, ProgramCache]] = {}
         self._done: dict[str, list[Row]] = {}
 
     def curves(self, figure: dict[str, Any], variant: str, how: dict[str, Any]) -> list[Curve]:
@@ -145,7 +145,7 @@ class Studio:
 
     def _affordable(self, config: Config, which: str) -> int:
         """The rounds within the budget."""
-        with ready(config):
+        with ready(config, config.devices):
             return Costs(experiment(config, self._set(which)[0])).last()
 
     def _trials(self, series: Series, rates: list[float]) -> list[dict[str, Any]]:
@@ -164,9 +164,9 @@ class Studio:
         listed = ", ".join(f"{loss:.3f} at {lr:g}" for lr, loss in sorted(tried.items()))
         self._report(f"{series.label}: tuned to {best:g} (training loss {listed})")
 
-    def _set(self, which: str) -> tuple[Dataset, Workshop]:
+    def _set(self, which: str) -> tuple[Dataset, ProgramCache]:
         if which not in self._sets:
-            self._sets[which] = load(self._recipe["sets"][which]["data"]), Workshop()
+            self._sets[which] = load(self._recipe["sets"][which]["data"]), ProgramCache()
         return self._sets[which]
 
     def _run(self, which: str, wanted: list[dict[str, Any]], after: Callable[[], None] = lambda: None) -> None:
@@ -174,11 +174,11 @@ class Studio:
 
         Rows gain the client's load: what it has uploaded, in whole models.
         """
-        dataset, workshop = self._set(which)
+        dataset, cache = self._set(which)
         missing = {_name(keys): keys for keys in wanted if _name(keys) not in self._done}
         configs = [Config.of(keys) for keys in missing.values()]
         names = list(missing)
-        for place, rows in histories(configs, dataset, workshop) if configs else ():
+        for place, rows in histories(configs, dataset, cache) if configs else ():
             config = configs[place]
             model = make_model(config, dataset.shape, dataset.classes)
             whole = config.clients * model.parameters * jnp.dtype(config.dtype).itemsize

@@ -2,17 +2,16 @@
 
 A seed of the papers' small models leaves a GPU idle most of the time, and testing its models from the host costs more
 than training them. Runs that differ in what is not compiled in (seed, learning rate, partition) become one program.
+Nothing of them is written down but the rows that come back.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -22,13 +21,14 @@ from jax.errors import JaxRuntimeError
 
 from fedge.core.contract import State
 from fedge.data import Dataset
-from fedge.engine import Together
+from fedge.engine import Stacked
 from fedge.experiment.build import Experiment, experiment
 from fedge.experiment.config import Config
-from fedge.runner.cache import Workshop, shape_of
+from fedge.runner.cache import ProgramCache, shape_of
 from fedge.runner.costs import Costs
-from fedge.runner.loop import ready, run
-from fedge.runner.metrics import Examiner
+from fedge.runner.loop import Alone, Trainer, stretches
+from fedge.runner.metrics import Metrics
+from fedge.runner.prepare import ready
 from fedge.runner.record import Row
 
 log = logging.getLogger(__name__)
@@ -36,53 +36,71 @@ ROOM = 2**30  # bytes of clients' models side by side; a run that needs much of 
 
 
 @dataclass(frozen=True, eq=False)
-class Crowd:
+class SideBySide:
+    """Runs of one shape on one engine, for the loop."""
+
+    engine: Stacked
+
+    def rounds(self, states: State, first: int, count: int) -> tuple[State, Sequence[float]]:
+        states, losses = self.engine.rounds(states, first, count)
+        return states, losses.tolist()
+
+    def stacked(self, states: State) -> State:
+        return states
+
+
+@dataclass(frozen=True, eq=False)
+class StackedRuns:
     """Runs of one shape; `places` are theirs in the list that was asked for."""
 
     places: list[int]
     runs: list[Experiment]
     costs: list[Costs]
 
-    def train(self, workshop: Workshop) -> list[list[Row]]:
-        engine, examine = self.engine(workshop), Examiner(self.runs, workshop)
+    def train(self, cache: ProgramCache) -> list[list[Row]]:
+        engine = self.engine(cache)
         engine.retarget([made.job for made in self.runs])
-        states, config = self.start(engine), self.runs[0].config
-        histories: list[list[Row]] = [[] for _ in self.runs]
-        done = 0
-        while self.costs[0].more(done):
-            end = self.costs[0].until(done, config.eval_every)
-            states, losses = engine.rounds(states, done, end - done)
-            done = end
-            for history, costs, row in zip(histories, self.costs, examine(states, done, losses.tolist()), strict=True):
-                spent = costs.after(done)
-                history.append(row | {"bytes": spent.sent, "simulated_seconds": spent.seconds})
-        return histories
+        return _rows(SideBySide(engine), self.start(engine), self.runs, self.costs, cache)
 
-    def engine(self, workshop: Workshop) -> Together:
-        return workshop.together(self.runs)
+    def engine(self, cache: ProgramCache) -> Stacked:
+        return cache.stacked(self.runs)
 
-    def start(self, engine: Together) -> State:
+    def start(self, engine: Stacked) -> State:
         return engine.start([made.start for made in self.runs])
 
 
-def histories(configs: Sequence[Config], dataset: Dataset, workshop: Workshop) -> Iterator[tuple[int, list[Row]]]:
+def histories(configs: Sequence[Config], dataset: Dataset, cache: ProgramCache) -> Iterator[tuple[int, list[Row]]]:
     """The rows of each run, with its place in the list, in whatever order they finish."""
     left = set(range(len(configs)))
-    with ready(configs[0]):
-        crowds = list(_crowds(configs, dataset)) if _worth_while(configs) else []
+    with ready(configs[0], configs[0].devices):
+        stacks = list(_stacks(configs, dataset)) if _worth_while(configs) else []
         try:
-            _compile(crowds, workshop)
-            for crowd in crowds:
-                yield from zip(crowd.places, crowd.train(workshop), strict=True)
-                left -= set(crowd.places)
+            _compile(stacks, cache)
+            for stack in stacks:
+                yield from zip(stack.places, stack.train(cache), strict=True)
+                left -= set(stack.places)
         except JaxRuntimeError as problem:
             if not str(problem).startswith("RESOURCE_EXHAUSTED"):
                 raise
             log.warning("runs that were to advance together did not fit into memory; going on one by one")
     for place in sorted(left):
-        with tempfile.TemporaryDirectory(prefix="fedge-") as folder:
-            done = run(configs[place], out=Path(folder) / "run", dataset=dataset, workshop=workshop)
-        yield place, done.history
+        with ready(configs[place], configs[place].devices):
+            made = experiment(configs[place], dataset)
+            trainer = Alone(cache.engine(made))
+            yield place, _rows(trainer, made.start, [made], [Costs(made)], cache)[0]
+
+
+def _rows(
+    trainer: Trainer, states: State, runs: list[Experiment], costs: list[Costs], cache: ProgramCache
+) -> list[list[Row]]:
+    """Train to the end, also where a run diverges, since its rows belong beside those of the others."""
+    found: list[list[Row]] = [[] for _ in runs]
+    for stretch in stretches(trainer, Metrics(runs, cache), costs, states, 0, runs[0].config):
+        for history, row in zip(found, stretch.rows, strict=True):
+            history.append(row)
+            if row["loss"] is None and (len(history) == 1 or history[-2]["loss"] is not None):
+                log.warning("round %d: training has diverged, its loss is not a finite number", row["round"])
+    return found
 
 
 def _worth_while(configs: Sequence[Config]) -> bool:
@@ -91,9 +109,9 @@ def _worth_while(configs: Sequence[Config]) -> bool:
     return alone and all(c.engine == "vectorised" and c.dtype == "float32" and not c.chunk for c in configs)
 
 
-def _crowds(configs: Sequence[Config], dataset: Dataset) -> Iterator[Crowd]:
-    """Runs of one shape, as many in each as there is room for; a run that has no company, covers only a part of the
-    training images or ends at a round nobody knows yet is left out."""
+def _stacks(configs: Sequence[Config], dataset: Dataset) -> Iterator[StackedRuns]:
+    """Runs of one shape, as many in each stack as there is room for. A run is left out that has no company, covers
+    only a part of the training images, or ends at a round which nobody knows yet."""
     found: dict[str, list[tuple[int, Experiment, Costs]]] = {}
     for place, config in enumerate(configs):
         made = experiment(config, dataset)
@@ -108,19 +126,19 @@ def _crowds(configs: Sequence[Config], dataset: Dataset) -> Iterator[Crowd]:
         most = ROOM // size
         while most > 1 and len(members) > 1:
             now, members = members[:most], members[most:]
-            yield Crowd([n for n, _, _ in now], [made for _, made, _ in now], [costs for _, _, costs in now])
+            yield StackedRuns([n for n, _, _ in now], [made for _, made, _ in now], [costs for _, _, costs in now])
 
 
-def _compile(crowds: list[Crowd], workshop: Workshop) -> None:
-    """Every program that the crowds need, side by side: compiling keeps one core busy, and a GPU idle."""
-    first: dict[int, tuple[Crowd, Any]] = {}
-    for crowd in crowds:
-        engine = crowd.engine(workshop)
+def _compile(stacks: list[StackedRuns], cache: ProgramCache) -> None:
+    """Every program that the stacks need, side by side: compiling keeps one core busy, and a GPU idle."""
+    first: dict[int, tuple[StackedRuns, Any]] = {}
+    for stack in stacks:
+        engine = stack.engine(cache)
         if id(engine) not in first:
-            engine.retarget([made.job for made in crowd.runs])
-            first[id(engine)] = crowd, engine
+            engine.retarget([made.job for made in stack.runs])
+            first[id(engine)] = stack, engine
 
-    def prepare(pair: tuple[Crowd, Together]) -> None:
+    def prepare(pair: tuple[StackedRuns, Stacked]) -> None:
         pair[1].compiled(pair[0].start(pair[1]))
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -180,13 +180,3 @@ def corollary1_printed(s: Setting, steps: int) -> Bound:
 
 def corollary1_fixed(s: Setting, steps: int) -> Bound:
     return theorem1_fixed(s, corollary1_rate(s, steps), steps)
-
-
-def largest_local_steps(s: Setting, steps: int) -> float:
-    """The order of the largest H that keeps the rate: min{(ÑT)^{1/4}N^{-1/2}, Ñ^{3/2}T^{1/2}/N}."""
-    return min((s.inverse * steps) ** 0.25 / math.sqrt(s.cells), s.inverse**1.5 * math.sqrt(steps) / s.cells)
-
-
-def largest_period(s: Setting, steps: int) -> float:
-    """The order of the largest E that keeps the rate: (ÑT)^{1/2}/N."""
-    return math.sqrt(s.inverse * steps) / s.cells

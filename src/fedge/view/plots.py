@@ -13,9 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fedge.core.contract import Gossip
 from fedge.experiment.build import Experiment
-from fedge.runner.loop import Result
+from fedge.runner.result import Result
 
 # Okabe and Ito's colours: told apart by colour-blind readers too; line styles for black and white print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
@@ -122,8 +121,8 @@ def reproduction(figure: dict[str, Any], table: Path) -> Figure:
 
 def edge_graph(made: Experiment) -> Figure | None:
     """The graph between edge servers, where they gossip."""
-    exchange = made.job.algorithm.exchange
-    if not isinstance(exchange, Gossip):
+    exchange = made.job.algorithm.gossip
+    if exchange is None:
         return None
     figure = Figure(figsize=(4.2, 4.4), layout="constrained")
     axes = figure.subplots()
@@ -180,7 +179,7 @@ def topology(made: Experiment) -> Figure:
             x += 1
         centres.append((slots[int(own[0])] + slots[int(own[-1])]) / 2)
         x += 1  # a gap between cells
-    cloud, has_cloud = (centres[0] + centres[-1]) / 2, not isinstance(made.job.algorithm.exchange, Gossip)
+    cloud, has_cloud = (centres[0] + centres[-1]) / 2, not made.job.algorithm.gossip
     for d, own in enumerate(roster):
         colour = COLOURS[d % len(COLOURS)]
         if has_cloud:

@@ -9,13 +9,12 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from fedge.core.contract import Gossip
 from fedge.cost.cuts import Price
 from fedge.data import DATASETS
 from fedge.data.sources import where
 from fedge.experiment.build import Experiment
 from fedge.experiment.config import Config, allowed
-from fedge.runner.loop import Result
+from fedge.runner.result import Result
 
 BARS = " ▁▂▃▄▅▆▇█"
 SHOWN = 4  # cells drawn side by side, where there are more than fit into 80 columns
@@ -53,7 +52,7 @@ def topology_picture(made: Experiment) -> str:
         middle = (centres[0] + centres[-1]) // 2
         wire[middle] = "┼" if wire[middle] == "┬" else "┴"
     lines = ["cloud".center(total), "".join(wire)]
-    if isinstance(made.job.algorithm.exchange, Gossip):
+    if made.job.algorithm.gossip:
         lines = ["no cloud: edges exchange models with their neighbours".center(total)]
     lines += ["".join(column[row].center(WIDTH) for column in columns) for row in range(3)]
     lines.append(f"(bars: samples of each of the {made.dataset.classes} classes in a cell)".center(total))
@@ -62,8 +61,8 @@ def topology_picture(made: Experiment) -> str:
 
 def graph_picture(made: Experiment) -> str | None:
     """The graph between edges as a matrix, and what it does to a disagreement; None where edges do not gossip."""
-    exchange = made.job.algorithm.exchange
-    if not isinstance(exchange, Gossip):
+    exchange = made.job.algorithm.gossip
+    if exchange is None:
         return None
     graph, count = exchange.graph, exchange.graph.number_of_nodes()
     lines = [

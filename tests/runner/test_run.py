@@ -13,7 +13,7 @@ from flax import nnx
 from safetensors.numpy import load_file
 
 import fedge
-from fedge.errors import ConfigError, RunError
+from fedge.errors import ConfigError, DivergenceError, RunError
 from fedge.models import from_nnx, make
 from tests.helpers import toy
 
@@ -33,8 +33,8 @@ def test_a_run_leaves_a_complete_record(tmp_path):
     result = start(tmp_path)
     folder = tmp_path / "one"
     assert {f.name for f in folder.iterdir()} == {
-        "config.json", "run.json", "metrics.jsonl", "checkpoint.safetensors", "weights.safetensors", "result.json",
-        "ledger.json",
+        "config.json", "run.json", "metrics.jsonl", "checkpoint.safetensors", "checkpoint.previous.safetensors",
+        "weights.safetensors", "result.json", "ledger.json", ".lock",
     }  # fmt: skip
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert rows == result.history == json.loads((folder / "result.json").read_text())["history"]
@@ -54,7 +54,7 @@ def test_a_run_leaves_a_complete_record(tmp_path):
     assert all((saved[p] == np.asarray(w)).all() for p, w in result.weights.items())
     assert set(result.to_json()) == {
         "algorithm", "config", "history", "final", "wall_seconds", "compile_seconds", "client_steps_per_second",
-        "parameters", "out",
+        "parameters", "out", "diverged",
     }  # fmt: skip
 
 
@@ -95,7 +95,7 @@ def test_resume_after_an_interrupt(tmp_path, stop):
     """Stopped after any round, a run continues to the bits of an uninterrupted one."""
     whole = start(tmp_path, "whole")
 
-    class Stop(fedge.runner.loop.Listener):
+    class Stop(fedge.Listener):
         def round(self, row, config):
             if row["round"] == stop:
                 raise KeyboardInterrupt
@@ -170,20 +170,46 @@ def test_a_finished_run_keeps_its_record(tmp_path):
     assert (tmp_path / "one/result.json").read_bytes() == before
     assert again.client_steps_per_second > 0
     (tmp_path / "one/metrics.jsonl").unlink()
-    with pytest.raises(RunError, match=r"metrics.jsonl lacks rounds"):
+    with pytest.raises(RunError, match=r"metrics.jsonl is not as it was written up to round 6"):
         fedge.run(resume=tmp_path / "one", dataset=toy())
 
 
-def test_the_resolved_configuration_names_the_layout(tmp_path):
+def test_the_record_names_the_layout_and_the_configuration_what_was_asked_for(tmp_path):
     config = start(tmp_path, rounds=1).config
-    assert (config.devices, config.chunk) == (2, 1)
+    assert (config.devices, config.chunk) == (0, 0)
+    about = json.loads((tmp_path / "one/run.json").read_text())
+    assert about["layout"] == {"devices": 2, "chunk": 1}
+    assert (about["state"], about["config"]) == ("finished", config.model_dump())
+    assert about["begun"] <= about["ended"]
 
 
-def test_divergence_is_said_and_stays_valid_json(tmp_path, caplog):
-    result = start(tmp_path, lr=1e30, rounds=2)
+def test_divergence_ends_a_run_with_its_last_good_state(tmp_path):
+    """With one hidden layer and a rate of 300 the loss grows for two rounds before it overflows."""
+    with pytest.raises(
+        DivergenceError, match=r"hierfavg diverged in round \d: its loss .* lower lr \(now 1e\+30\)"
+    ) as caught:
+        start(tmp_path, lr=1e30)
+    folder, result = tmp_path / "one", caught.value.result
+    assert result.diverged
     assert result.final["loss"] is None
-    assert "training has diverged" in caplog.text
-    assert "NaN" not in (tmp_path / "one/result.json").read_text()
+    stored = json.loads((folder / "result.json").read_text(), parse_constant=pytest.fail)
+    assert stored["diverged"] is True
+    assert json.loads((folder / "run.json").read_text())["state"] == "diverged"
+    assert all(np.isfinite(w).all() for w in load_file(folder / "weights.safetensors").values())
+    before = (folder / "run.json").read_bytes()
+    with pytest.raises(DivergenceError, match=r"the run in .* diverged; the likely cause"):
+        fedge.run(resume=folder, dataset=toy())
+    assert (folder / "run.json").read_bytes() == before
+
+
+def test_divergence_by_data_is_not_answered_with_lower_lr(tmp_path):
+    data = toy()
+    images = data.x_train.astype(np.float32) / 255
+    images[3, 2, 2, 0] = np.nan  # past the check of `Dataset.of`
+    broken = fedge.Dataset("broken", images, data.y_train, data.x_test / np.float32(255), data.y_test, 4)
+    with pytest.raises(DivergenceError, match="training images hold values that are not finite") as caught:
+        fedge.run(KEYS, out=tmp_path / "x", dataset=broken)
+    assert "lower lr" not in str(caught.value)
 
 
 def test_an_optimiser_of_ones_own_is_needed_again(tmp_path):
@@ -215,14 +241,10 @@ def test_resume_refuses_what_it_cannot_continue(tmp_path):
         fedge.run(resume=folder)
     with pytest.raises(RunError, match="does not hold a run"):
         fedge.run(resume=tmp_path / "nothing")
-    checkpoint = folder / "checkpoint.safetensors"
-    checkpoint.write_bytes(checkpoint.read_bytes()[:100])
-    with pytest.raises(RunError, match=r"checkpoint.safetensors cannot be read"):
-        fedge.run(resume=folder, dataset=toy())
-    fedge.run(KEYS, out=tmp_path / "wide", dataset=toy((6, 6, 1)))
-    checkpoint.write_bytes((tmp_path / "wide/checkpoint.safetensors").read_bytes())
-    with pytest.raises(RunError, match="another model or algorithm"):
-        fedge.run(resume=folder, dataset=toy())
+    with pytest.raises(ConfigError, match="a resumed run keeps its own lr; only rounds, budget_seconds"):
+        fedge.run(resume=folder, lr=0.2)
+    with pytest.raises(RunError, match="holds 6 rounds, more than the run is to have"):
+        fedge.run(resume=folder, dataset=toy(), rounds=3)
 
 
 def test_compare_shares_everything_but_the_algorithm(tmp_path):
@@ -232,7 +254,7 @@ def test_compare_shares_everything_but_the_algorithm(tmp_path):
     assert all((a == b).all() for a, b in zip(one.partition.samples, two.partition.samples, strict=True))
     assert all((np.asarray(one.start[p]) == np.asarray(two.start[p])).all() for p in one.start)
     assert (tmp_path / "both/fedavg/result.json").exists()
-    with pytest.raises(RunError, match="not empty"):
+    with pytest.raises(RunError, match="already holds a run"):
         fedge.compare(["fedavg"], out=tmp_path / "both", dataset=toy(), clients=6, cells=2)
     with pytest.raises(ConfigError, match=r"hist: cells=11 cannot share the 10 units of 'conv1'.*or name"):
         fedge.compare(out=tmp_path / "new", dataset=toy((16, 16, 1)), model="cnn", clients=11, cells=11)
@@ -245,7 +267,7 @@ def test_a_stopped_comparison_can_be_finished(tmp_path):
     keys = {k: v for k, v in KEYS.items() if k != "algorithm"}
     whole = fedge.compare(["fedavg", "hierfavg"], out=tmp_path / "whole", dataset=toy(), **keys)
 
-    class Stop(fedge.runner.loop.Listener):
+    class Stop(fedge.Listener):
         def round(self, row, config):
             if config.algorithm == "hierfavg" and row["round"] == 3:
                 raise KeyboardInterrupt
@@ -278,7 +300,7 @@ def test_a_budget_stops_a_run_and_survives_a_resume(tmp_path):
     limit = start(tmp_path).history[2]["simulated_seconds"]
     keys = {k: v for k, v in KEYS.items() if k != "rounds"}
     result = fedge.run(keys, out=tmp_path / "short", dataset=toy(), budget_seconds=limit)
-    assert result.final["round"] == result.config.rounds == 3
+    assert result.final["round"] == len(result.history) == 3
     assert fedge.run(resume=tmp_path / "short", dataset=toy()).history == result.history
 
 

@@ -3,7 +3,7 @@
 import jax
 import pytest
 
-from fedge.engine import Together, Vectorised
+from fedge.engine import Stacked, Vectorised
 from fedge.experiment.build import experiment
 from fedge.experiment.config import Config
 from tests.helpers import SHAPES, distance, toy
@@ -27,7 +27,7 @@ def test_each_job_is_what_it_is_alone(case):
         configs = [Config.of(KEYS | case | {"seed": seed, "lr": lr}) for seed, lr in ((0, 0.1), (1, 0.1), (1, 0.01))]
         data = toy(SHAPES[configs[0].model])
         runs = [experiment(config, data) for config in configs]
-        crowd = Together([made.job for made in runs])
+        crowd = Stacked([made.job for made in runs])
         states, losses = crowd.rounds(crowd.start([made.start for made in runs]), 0, 3)
         for n, made in enumerate(runs):
             alone, loss = Vectorised(made.job).rounds(made.start, 0, 3)
@@ -42,7 +42,7 @@ def test_other_jobs_of_the_same_shape_are_not_compiled_again():
 
     data = toy(SHAPES["cnn"])
     first, second = runs([0, 1]), runs([2, 3])
-    crowd = Together([made.job for made in first])
+    crowd = Stacked([made.job for made in first])
     crowd.rounds(crowd.start([made.start for made in first]), 0, 1)
     spent = crowd.compile_seconds
     crowd.retarget([made.job for made in second])
@@ -58,6 +58,6 @@ def test_only_jobs_with_the_same_samples_on_one_device():
         return experiment(config, toy(SHAPES["cnn"])).job
 
     with pytest.raises(ValueError, match="same samples"):
-        Together([job(), job()])
+        Stacked([job(), job()])
     with pytest.raises(ValueError, match="one device"):
-        Together([job(devices=2)])
+        Stacked([job(devices=2)])

@@ -1,0 +1,102 @@
+"""A global round of very many clients in many calls, each of which sums a part of every device's clients.
+
+XLA's CPU runtime keeps some kB for every matrix product until a call returns (docs/scale.md), so none may be long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.sharding import NamedSharding
+
+from fedge.core.contract import Stack, State
+from fedge.core.tree import Weights
+from fedge.engine.compiled import CompiledPrograms
+from fedge.engine.inputs import Inputs, Slots
+from fedge.engine.mesh import REPLICATED, place
+from fedge.engine.round import TracedRound
+
+
+@dataclass(frozen=True, eq=False)
+class SeveralCalls:
+    traced: TracedRound
+    programs: CompiledPrograms
+    steps_per_call: int
+
+    def rounds(self, state: State, inputs: Inputs, first: int, count: int) -> tuple[State, float]:
+        """As `Engine.rounds`; state and inputs lie on the devices."""
+        schedule, weight = self.traced.algorithm.schedule, self.traced.algorithm.topology.cell_weight
+        loss = 0.0
+        for index in range(first, first + count):
+            dealt = self.run("deal", self._deal, state, np.int32(index), inputs)
+            models, losses = tuple(weights for weights, _ in dealt), np.zeros(schedule.edge_rounds)
+            for a in range(schedule.edge_rounds):
+                number = np.int32(index * schedule.edge_rounds + a)
+                sums = [self._edge_round(n, (w, mask), number, inputs)
+                        for n, (w, (_, mask)) in enumerate(zip(models, dealt, strict=True))]  # fmt: skip
+                models = tuple(weights for weights, _ in sums)
+                for ids, (_, per_cell) in zip(self.traced.stacks, sums, strict=True):
+                    losses[a] += weight[list(ids)] @ np.asarray(per_cell, float)
+            state = self.run("merge", self._merge, state, np.int32(index), models, inputs)
+            loss = float(losses.mean())
+        return state, loss
+
+    def slots_per_call(self, n: int) -> int:
+        """A device's slots of stack `n` in one call: all of these in as few, equally long calls as may be."""
+        own = self._slots_per_device(n)
+        calls = -(-own * self.traced.algorithm.schedule.local_steps // self.steps_per_call)
+        return -(-own // calls)
+
+    def _slots_per_device(self, n: int) -> int:
+        return -(-sum(self.traced.active(n)) // self.traced.mesh.size)
+
+    def _edge_round(
+        self, n: int, cells: tuple[Weights, Weights | None], number: Any, inputs: Inputs
+    ) -> tuple[Weights, Array]:
+        slots = self.run(f"slots {n}", partial(self._slots, n), number, inputs)
+        sums: Any = None
+        for begin in range(0, self._slots_per_device(n), self.slots_per_call(n)):
+            part = self.run(f"part {n}", partial(self._part, n), cells, slots, np.int32(begin), number, inputs)
+            sums = part if sums is None else self.run("add", _add, sums, part)
+        return sums
+
+    def run(self, name: str, function: Callable[..., Any], *operands: Any) -> Any:
+        """Run one program at a time: collectives of two under way may wait for each other's devices for ever."""
+        mesh = self.traced.mesh
+        operands = tuple(place(x, mesh, REPLICATED) if isinstance(x, np.generic) else x for x in operands)
+        program = self.programs.get(name, function, *operands, out_shardings=NamedSharding(mesh, REPLICATED))
+        return jax.block_until_ready(program(*operands))
+
+    # What is compiled
+
+    def _deal(self, state: State, index: Array, inputs: Inputs) -> tuple[tuple[Weights, Weights | None], ...]:
+        return tuple((stack.weights, stack.mask) for stack in self.traced.deal(state, index, inputs))
+
+    def _slots(self, n: int, number: Array, inputs: Inputs) -> Slots:
+        """The slots of an edge round, a row for each device."""
+        devices = self.traced.mesh.size
+        slots = self.traced.slots(n, number, inputs, pad_to=devices * self.slots_per_call(n))
+        return jax.tree.map(lambda x: x.reshape(devices, -1), slots)
+
+    def _part(
+        self, n: int, cells: tuple[Weights, Weights | None], slots: Slots, begin: Array, number: Array, inputs: Inputs
+    ) -> tuple[Weights, Array]:
+        """Sums over a part of each device's slots."""
+        size = self.slots_per_call(n)
+        part = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, begin, size, axis=1).reshape(-1), slots)
+        return self.traced.sums(*cells, part, 1, number, inputs, whole=False)
+
+    def _merge(self, state: State, index: Array, models: tuple[Weights, ...], inputs: Inputs) -> State:
+        dealt: tuple[Stack, ...] = self.traced.deal(state, index, inputs)
+        return self.traced.merge(state, dealt, models, index, inputs)
+
+
+def _add(a: Any, b: Any) -> Any:
+    return jax.tree.map(jnp.add, a, b)

@@ -1,0 +1,129 @@
+"""What a run is, in one digest: whatever it is resumed from must carry the same.
+
+identity = SHA-256 of the configuration (how long to run and on which devices left out), the data, what was passed in
+           from Python, and the version of fedge
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedge._version import __version__
+from fedge.core.keys import root
+from fedge.data import DATASETS, Dataset
+from fedge.experiment.build import Experiment, Optimiser
+from fedge.experiment.checks import CUSTOM
+from fedge.models import Model
+
+LENGTH = ("rounds", "budget_seconds", "budget_bytes")  # may be given anew when a run is resumed: it goes on for longer
+LAYOUT = ("devices", "chunk")  # where it runs; another layout costs bit identity and nothing else
+ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+
+
+def digest_of(*parts: bytes | str) -> str:
+    total = hashlib.sha256()
+    for part in parts:
+        own = part.encode() if isinstance(part, str) else part
+        total.update(len(own).to_bytes(8, "little") + own)
+    return total.hexdigest()
+
+
+def canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def array_digest(array: Any) -> str:
+    """SHA-256 of an array's bytes."""
+    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).hexdigest()
+
+
+def data_digests(dataset: Dataset) -> dict[str, str]:
+    """A digest for each array: of its values, its shape and its kind."""
+    found = {}
+    for name in ARRAYS:
+        array = getattr(dataset, name)
+        found[name] = digest_of(array_digest(array), str(array.shape), str(array.dtype))
+    return found | {"scale": digest_of(str(dataset.scale)), "classes": str(dataset.classes)}
+
+
+def is_known(dataset: Dataset) -> bool:
+    """True where a data set holds, to the bit, what the known set of its name holds."""
+    source = DATASETS.get(dataset.name)
+    if source is None or dataset.scale != source.scale or dataset.classes != 10:
+        return False
+    shapes = {"x_train": (source.samples[0], *source.shape), "x_test": (source.samples[1], *source.shape)}
+    for name in ARRAYS:
+        array = getattr(dataset, name)
+        if name in shapes and (array.shape != shapes[name] or array.dtype != np.uint8):
+            return False
+        if name not in shapes and (array.min(initial=0) < 0 or array.max(initial=0) > 255):
+            return False
+        if array_digest(array.astype(np.uint8, copy=False)) != source.digest[name]:
+            return False
+    return True
+
+
+def objects(made: Experiment, optimiser: Optimiser | None) -> dict[str, Any]:
+    """Digests of what was passed in from Python; a program's is that of the operations it is traced to."""
+    found: dict[str, Any] = {}
+    if made.config.data == CUSTOM:
+        found["data"] = data_digests(made.dataset)
+    if made.config.model == CUSTOM:
+        found["model"] = model_digest(made)
+    if made.config.optimizer == CUSTOM and optimiser is not None:
+        found["optimizer"] = optimiser_digest(made.model, optimiser)
+    return found
+
+
+def model_digest(made: Experiment) -> str:
+    model, dtype = made.model, made.job.task.dtype
+    weights = jax.eval_shape(lambda: model.initialise(root(0)))
+    kind = dtype if np.issubdtype(made.dataset.x_train.dtype, np.floating) else made.dataset.x_train.dtype
+    sample = jax.ShapeDtypeStruct((2, *made.dataset.shape), dtype if kind == np.uint8 else kind)
+
+    def forward(weights: Any, x: Any) -> Any:
+        return model(weights, x, train=True, key=root(0))
+
+    return program_digest(forward, weights, sample, note=str((sorted(model.axes.items()), model.stages)))
+
+
+def optimiser_digest(model: Model, optimiser: Optimiser) -> str:
+    weights = {p: jax.ShapeDtypeStruct(model.template[p].shape, jnp.float32) for p in sorted(model.trainable)}
+
+    def step(lr: Any, weights: Any, gradient: Any) -> Any:
+        chosen = optimiser(lr)
+        return chosen.update(gradient, chosen.init(weights), weights)
+
+    return program_digest(step, jax.ShapeDtypeStruct((), jnp.float32), weights, weights)
+
+
+def program_digest(function: Any, *shapes: Any, note: str = "") -> str:
+    """A digest of what a function computes: its traced operations and the constants in them.
+
+    Another version of JAX may write the same function otherwise, so digests are compared within one version only.
+    """
+    traced = jax.make_jaxpr(function)(*shapes)
+    constants = [array_digest(np.asarray(c)) for c in traced.consts if not jnp.issubdtype(c.dtype, jax.dtypes.prng_key)]
+    text = re.sub(r"0x[0-9a-f]+", "", str(traced.jaxpr))  # addresses of functions differ from process to process
+    return digest_of(text, *constants, note)
+
+
+def identity(config: Mapping[str, Any], made_with: Mapping[str, Any], version: str = __version__) -> str:
+    """The digest that a run's files carry; `made_with` as `objects` gives it."""
+    fixed = {key: value for key, value in config.items() if key not in (*LENGTH, *LAYOUT)}
+    known = DATASETS[fixed["data"]].digest if fixed.get("data") in DATASETS else None
+    return digest_of(canonical(fixed), canonical(known), canonical(dict(made_with)), version)
+
+
+def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What changed from one configuration to another, for people: `lr: 0.1 → 0.2, seed: 0 → 1`."""
+    keys = [key for key in {**then, **now} if then.get(key) != now.get(key)]
+    return ", ".join(f"{key}: {then.get(key)} → {now.get(key)}" for key in sorted(keys))

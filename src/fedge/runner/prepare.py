@@ -1,0 +1,82 @@
+"""What a run needs before its first round: JAX set up, objects passed in resolved, data, engine and costs made."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+
+from fedge.data import Dataset
+from fedge.engine import Engine
+from fedge.errors import ConfigError
+from fedge.experiment.build import Experiment, Optimiser, experiment
+from fedge.experiment.checks import CUSTOM
+from fedge.experiment.config import Config, words
+from fedge.models import Model
+from fedge.runner import device, identity
+from fedge.runner.cache import ProgramCache
+from fedge.runner.costs import Costs
+from fedge.runner.metrics import Metrics
+
+Keys = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Given:
+    """Objects passed in from Python in place of configured ones."""
+
+    dataset: Dataset | None
+    model: Model | None
+    optimiser: Optimiser | None
+
+    def resolve(self, keys: Keys) -> Config:
+        """The configuration of a run in which objects passed in go before keys."""
+        custom = {"model": CUSTOM} if self.model is not None else {}
+        custom |= {"optimizer": CUSTOM} if self.optimiser is not None else {}
+        if self.dataset is not None:  # a known name stands for known bits only
+            custom["data"] = self.dataset.name if identity.is_known(self.dataset) else CUSTOM
+        config = Config.of(dict(keys) | custom)
+        self.check(config)
+        return config
+
+    def check(self, config: Config) -> None:
+        """Refuse a configuration that names an object which was not passed in."""
+        for key, passed in (("data", self.dataset), ("model", self.model), ("optimizer", self.optimiser)):
+            if getattr(config, key) == CUSTOM and passed is None:
+                raise ConfigError(
+                    f"{key}=custom means an object passed in from Python; pass it (again) or name one of: "
+                    f"{', '.join(words(key))}"
+                )
+
+
+@contextlib.contextmanager
+def ready(config: Config, devices: int, hosts: str | None = None) -> Iterator[None]:
+    """JAX with the devices and the precision of a configuration."""
+    if hosts is not None and config.engine == "reference":
+        raise ConfigError("engine=reference runs in one process; leave hosts out")
+    device.prepare(devices, hosts)
+    with jax.enable_x64(True) if config.dtype == "float64" else contextlib.nullcontext():
+        yield
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """Everything that a run needs before its first round; what cannot be was refused while it was made."""
+
+    made: Experiment
+    objects: dict[str, Any]  # digests of what was passed in
+    costs: Costs
+    engine: Engine
+    evaluate: Metrics
+
+    @classmethod
+    def of(cls, config: Config, given: Given, cache: ProgramCache | None, layout: dict[str, int]) -> Preparation:
+        given.check(config)
+        made = experiment(config, given.dataset, given.model, given.optimiser)
+        made = replace(made, job=replace(made.job, devices=layout["devices"], chunk=layout["chunk"]))
+        cache = cache or ProgramCache()
+        costs = Costs(made)
+        return cls(made, identity.objects(made, given.optimiser), costs, cache.engine(made), Metrics([made], cache))

@@ -1,0 +1,53 @@
+"""What a run comes to, and who is told while it goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedge.core import tree
+from fedge.experiment.build import Experiment
+from fedge.experiment.config import Config
+from fedge.runner.record import Row
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    algorithm: str
+    config: Config
+    history: list[Row]
+    wall_seconds: float
+    compile_seconds: float
+    client_steps_per_second: float
+    parameters: int
+    out: Path
+    weights: tree.Weights = field(repr=False)
+    experiment: Experiment = field(repr=False)
+    diverged: bool = False  # then `weights` are the last good ones
+
+    @property
+    def final(self) -> Row:
+        return self.history[-1]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "algorithm": self.algorithm,
+            "config": self.config.model_dump(),
+            "history": self.history,
+            "final": self.history[-1] if self.history else None,
+            "diverged": self.diverged,
+            "wall_seconds": round(self.wall_seconds, 3),
+            "compile_seconds": round(self.compile_seconds, 3),
+            "client_steps_per_second": round(self.client_steps_per_second, 1),
+            "parameters": self.parameters,
+            "out": str(self.out),
+        }
+
+
+class Listener:
+    """What a run tells while it goes on. The default listens to nothing."""
+
+    def ready(self, experiment: Experiment, out: Path) -> None: ...
+    def round(self, row: Row, config: Config) -> None: ...
+    def finished(self, result: Result) -> None: ...

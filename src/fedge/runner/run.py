@@ -1,0 +1,122 @@
+"""One run, from keys to a result."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from fedge.data import Dataset
+from fedge.errors import ConfigError, RunError
+from fedge.experiment.build import Experiment, Optimiser
+from fedge.experiment.config import Config
+from fedge.models import Model
+from fedge.runner import device, files, identity, record
+from fedge.runner.cache import ProgramCache
+from fedge.runner.prepare import Given, Keys, Preparation, ready
+from fedge.runner.record import Silent
+from fedge.runner.result import Listener, Result
+from fedge.runner.signals import StopRequest
+from fedge.runner.training import train
+
+log = logging.getLogger(__name__)
+
+
+def run(
+    config: Config | Keys | None = None, *, out: str | Path | None = None, resume: str | Path | None = None,
+    dataset: Dataset | None = None, model: Model | str | None = None, optimiser: Optimiser | None = None,
+    listener: Listener | None = None, cache: ProgramCache | None = None, hosts: str | None = None,
+    stop: StopRequest | None = None, **keys: Any,
+) -> Result:  # fmt: skip
+    """Run one experiment. Keys are those of the command line: `fedge.run(algorithm="hierfavg", clients=20)`.
+
+    `dataset`, `model` and `optimiser` (learning rate → optax transformation) may be objects of your own in place of
+    the configured ones. `resume` continues the run in that folder, with more `rounds` or a larger budget if given.
+    Runs with one `cache` share compiled programs. `hosts` is for one run by several processes (docs/hosts.md); the
+    first of them writes. A run that diverges raises `DivergenceError`, which holds the result so far.
+    """
+    began = time.perf_counter()
+    if isinstance(model, str):
+        keys, model = keys | {"model": model}, None
+    given = Given(dataset, model, optimiser)
+    listener = listener or Listener()
+    if resume is not None:
+        if config is not None or out is not None:
+            raise ConfigError("a resumed run keeps its own configuration and folder; give resume alone")
+        return _resumed(Path(resume), keys, given, listener, cache, hosts, stop, began)
+    plain = config.model_dump() if isinstance(config, Config) else dict(config or {})
+    chosen = given.resolve(plain | keys)
+    with ready(chosen, chosen.devices, hosts):
+        job = Preparation.of(chosen, given, cache, {"devices": chosen.devices, "chunk": chosen.chunk})
+        if not device.leads():
+            return train(job, Silent(), Path(), Listener(), None, began)
+        folder = Path(out) if out is not None else default_folder(chosen.algorithm)
+        record.claim(folder)
+        with files.locked(folder):
+            record.claim(folder)  # another may have begun a run there a moment ago
+            facts = {"layout": job.engine.layout} | mixing(job.made)
+            kept = record.begin(folder, chosen.model_dump(), job.objects, **facts)
+            return train(job, kept, folder, listener, stop, began)
+
+
+def _resumed(
+    folder: Path, keys: Keys, given: Given, listener: Listener, cache: ProgramCache | None, hosts: str | None,
+    stop: StopRequest | None, began: float,
+) -> Result:  # fmt: skip
+    if unknown := [key for key in keys if key not in (*identity.LENGTH, *identity.LAYOUT)]:
+        raise ConfigError(
+            f"a resumed run keeps its own {unknown[0]}; only {', '.join((*identity.LENGTH, *identity.LAYOUT))} may be "
+            "given with resume"
+        )
+    if not folder.is_dir():
+        raise RunError(f"{folder} does not hold a run; give the folder of one")
+    with contextlib.ExitStack() as stack:
+        if hosts is None:
+            stack.enter_context(files.locked(folder))
+        kept = record.reopen(folder)
+        longer = {key: value for key, value in keys.items() if key in identity.LENGTH}
+        chosen = Config.of(kept.config | longer)
+        layout = {key: kept.about["layout"].get(key, 0) for key in identity.LAYOUT}
+        layout |= {key: getattr(Config.of(kept.config | dict(keys)), key) for key in identity.LAYOUT if key in keys}
+        stack.enter_context(ready(chosen, layout["devices"], hosts))
+        if layout["devices"] > len(jax.devices()):
+            layout = {"devices": 0, "chunk": 0}
+        job = Preparation.of(chosen, given, cache, layout)
+        if not device.leads():
+            return train(job, Silent(folder, kept.identity), Path(), Listener(), None, began)
+        if hosts is not None:
+            stack.enter_context(files.locked(folder))
+        changed = record.changes(kept, job.objects)
+        if job.engine.layout != kept.about["layout"]:
+            changed.append("layout (devices, chunk)")
+        if changed:
+            log.warning("%s differ from when %s was begun: results may differ in the last bits",
+                        ", ".join(changed), folder)  # fmt: skip
+        if longer:
+            kept.extend(chosen.model_dump())
+        return train(job, kept, folder, listener, stop, began)
+
+
+def default_folder(name: str) -> Path:
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    base = Path("runs") / f"{name}-{stamp}"
+    number = 1
+    folder = base
+    while folder.exists():
+        number += 1
+        folder = base.with_name(f"{base.name}-{number}")
+    return folder
+
+
+def mixing(made: Experiment) -> dict[str, Any]:
+    """What gossip does to a disagreement, where edges gossip."""
+    gossip = made.job.algorithm.gossip
+    if gossip is None:
+        return {}
+    smallest = float(gossip.mixing.min())
+    return {"zeta": gossip.zeta, "zeta_to_alpha": gossip.zeta**gossip.steps, "smallest_mixing_entry": smallest}

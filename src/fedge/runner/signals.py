@@ -1,0 +1,106 @@
+"""Signals that ask a run to stop: Ctrl-C, SIGTERM and SIGHUP.
+
+The first one lets a run finish the round at hand and save it; where no run is under way it leaves at once. The second
+one leaves at once whatever is going on. A thread sees to that, since Python's own handlers wait until a compiled
+program, or the compiler, has returned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+GRACE = 1.0  # seconds in which Python may leave by itself, cleaning up, before it is made to
+SHOW_CURSOR = "\x1b[?25h"
+
+
+class Leave(BaseException):
+    """Raised in the main thread by a signal while no run is under way."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.exit_code = 128 + number
+
+
+class StopRequest:
+    """A wish to stop, which a loop looks for between rounds while it listens."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self.listening = False
+        self.holds: tuple[object, ...] = ()  # what must live as long as this
+
+    @contextlib.contextmanager
+    def heard(self) -> Iterator[None]:
+        self.listening = True
+        try:
+            yield
+        finally:
+            self.listening = False
+
+
+_installed: list[StopRequest] = []
+
+
+def installed() -> StopRequest | None:
+    """What this process hears of signals, if it was started as a command."""
+    return _installed[0] if _installed else None
+
+
+def install() -> StopRequest:
+    """Handle the signals from now on; one that the caller's shell ignores (nohup) stays ignored."""
+    request = StopRequest()
+    ours = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        if request.listening:
+            request.signal = number
+        else:
+            raise Leave(number)
+
+    for number in ours:
+        signal.signal(number, handler)
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+
+    def watch() -> None:
+        seen = 0
+        while numbers := reader.recv(16):
+            for number in numbers:
+                if number not in ours:
+                    continue
+                seen += 1
+                if seen > 1:
+                    leave_now(number, "left at once")
+                if request.listening:
+                    _say("finishing the round at hand; the same again leaves at once")
+                else:
+                    late = threading.Timer(GRACE, leave_now, (number, "stopped"))
+                    late.daemon = True
+                    late.start()
+
+    thread = threading.Thread(target=watch, name="signals", daemon=True)
+    thread.start()
+    request.holds = (reader, writer, thread)
+    _installed[:] = [request]
+    return request
+
+
+def leave_now(number: int, word: str) -> None:
+    """End this process without another line of Python; files are whole at any moment."""
+    _say(word)
+    os._exit(128 + number)
+
+
+def _say(sentence: str) -> None:
+    cursor = SHOW_CURSOR if sys.stderr.isatty() else ""
+    with contextlib.suppress(OSError, ValueError):
+        os.write(2, f"{cursor}fedge: {sentence}\n".encode())

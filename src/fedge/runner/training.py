@@ -1,0 +1,188 @@
+"""A run from where its record stands to its end, be that the last round, a wish to stop, or divergence."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from jax.experimental import multihost_utils
+
+from fedge.core.contract import State
+from fedge.engine.mesh import here
+from fedge.errors import DivergenceError, RunError, StoppedError
+from fedge.runner import device, identity, record
+from fedge.runner.loop import Alone, Stretch, is_finite, stretches
+from fedge.runner.prepare import Preparation
+from fedge.runner.record import DIVERGED, FAILED, FINISHED, RUNNING, STOPPED, Progress, Record, Row, Silent
+from fedge.runner.result import Listener, Result
+from fedge.runner.signals import Leave, StopRequest
+
+log = logging.getLogger(__name__)
+
+
+def train(
+    job: Preparation, kept: Record | Silent, folder: Path, listener: Listener, stop: StopRequest | None, began: float
+) -> Result:
+    """Go on from where the record stands until the end, and write down how it ended."""
+    try:
+        with stop.heard() if stop is not None else contextlib.nullcontext():
+            return Training(job, kept, folder, listener, stop, began).train()
+    except (KeyboardInterrupt, Leave, StoppedError):
+        if isinstance(kept, Record):
+            kept.mark(STOPPED)
+        raise
+    except DivergenceError:
+        raise
+    except Exception:
+        if isinstance(kept, Record):
+            kept.mark(FAILED)
+        raise
+
+
+class Training:
+    """A run from where its record stands to its end."""
+
+    def __init__(
+        self, job: Preparation, kept: Record | Silent, folder: Path, listener: Listener, stop: StopRequest | None,
+        began: float,
+    ) -> None:  # fmt: skip
+        self._job, self._made, self._config, self._kept = job, job.made, job.made.config, kept
+        self._folder, self._listener, self._stop, self._began = folder, listener, stop, began
+        self._seconds, self._compiled = 0.0, job.engine.compile_seconds
+        self._first = 0
+
+    def train(self) -> Result:
+        state, done, history = self._restore()
+        if isinstance(self._kept, Record):
+            stored = self._kept.finished()
+            if stored is not None and (stored.get("diverged") is True or not self._job.costs.more(done)):
+                return self._recorded(stored, state, done, history)
+            self._kept.note(state=RUNNING)
+        if done:
+            total = self._job.costs.rounds
+            log.info("continuing after round %d%s", done, f" of {total}" if total else "")
+        self._listener.ready(self._made, self._folder)
+        self._first, save_every = done, self._config.checkpoint_every
+        for stretch in stretches(
+            Alone(self._job.engine), self._job.evaluate, [self._job.costs], state, done, self._config,
+            save_every=save_every, pausing=self._stop is not None,
+        ):  # fmt: skip
+            self._seconds += stretch.seconds
+            if problem := self._divergence(stretch):
+                self._give_up(problem, state, done, history, stretch)
+            state, done = stretch.states, stretch.done
+            for row in stretch.rows:
+                self._kept.row(row)
+                history.append(row)
+                self._listener.round(row, self._config)
+            stopped = self._stop is not None and self._stop.signal is not None and self._job.costs.more(done)
+            if save_every and self._job.costs.more(done) and (stopped or done % save_every == 0):
+                self._kept.save(here(state), done)
+            if stopped:
+                self._leave(done)
+        self._kept.save(here(state), done)
+        return self._finish(here(state), done, history, FINISHED)
+
+    def _restore(self) -> Progress:
+        """The newest state that was saved, and the rows up to it."""
+        state, done, rows = self._kept.restore(self._made.start)
+        costs, every = self._job.costs, self._config.eval_every
+        if done and not costs.more(done - 1):
+            raise RunError(
+                f"{self._folder} already holds {done} rounds, more than the run is to have; give more rounds"
+            )
+
+        def due(number: int) -> bool:
+            return number % every == 0 or (number == done and not costs.more(done))
+
+        mine = [row for row in rows if due(row["round"])]  # a run that was extended has one more where it once ended
+        if [row["round"] for row in mine] != [number for number in range(1, done + 1) if due(number)]:
+            raise RunError(f"{self._folder / record.METRICS} lacks rounds that were evaluated; restore it")
+        if len(mine) != len(rows) and isinstance(self._kept, Record):
+            self._kept.keep(mine)
+        self._agree(done)
+        return Progress(state, done, mine)
+
+    def _agree(self, done: int) -> None:
+        """Several processes must run the same experiment from the same round on."""
+        if device.processes() == 1:
+            return
+        what = identity.digest_of(identity.canonical([self._config.model_dump(), self._job.objects, done]))
+        words = np.frombuffer(bytes.fromhex(what), np.int32)
+        if (multihost_utils.process_allgather(words) != words).any():
+            raise RunError("the processes were given different words, data or checkpoints; give all of them the same")
+
+    def _divergence(self, stretch: Stretch) -> str | None:
+        """What is no longer a finite number, if anything is."""
+        if not np.isfinite(stretch.losses).all() or any(row["loss"] is None for row in stretch.rows):
+            return "its loss is not a finite number"
+        return None if is_finite(stretch.states) else "some of its weights are not finite numbers"
+
+    def _give_up(self, problem: str, state: State, done: int, history: list[Row], stretch: Stretch) -> NoReturn:
+        """End a run that diverged, with the last state that was good."""
+        state = here(state)
+        self._kept.save(state, done)
+        for row in stretch.rows:
+            self._kept.row(row)
+        result = self._finish(state, done, history + stretch.rows, DIVERGED)
+        when = f"in round {done + 1}" if stretch.done == done + 1 else f"between rounds {done} and {stretch.done}"
+        raise DivergenceError(f"{self._config.algorithm} diverged {when}: {problem}; {self._cause(done)}", result)
+
+    def _cause(self, done: int) -> str:
+        x = self._made.job.data.x
+        if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
+            cause = "the training images hold values that are not finite numbers; clean them"
+        elif not is_finite(self._made.start):
+            cause = "the initial weights already hold values that are not finite numbers; look at the model"
+        else:
+            cause = f"the likely cause is the learning rate; lower lr (now {self._config.lr:g})"
+        kept = f"; the state after round {done} is kept in {self._folder}" if isinstance(self._kept, Record) else ""
+        return cause + kept
+
+    def _leave(self, done: int) -> NoReturn:
+        assert self._stop is not None
+        total = self._job.costs.rounds
+        how = f"continue with: fedge run --resume {self._folder}"
+        if not self._config.checkpoint_every:
+            how = "with checkpoint_every=0 no state was saved, so it cannot be continued"
+        raise StoppedError(
+            f"stopped after round {done}{f' of {total}' if total else ''}; {how}", self._stop.signal or 2
+        )
+
+    def _finish(self, state: State, done: int, history: list[Row], ending: str) -> Result:
+        compiling = self._job.engine.compile_seconds - self._compiled
+        steps = self._made.job.steps_per_round * (done - self._first)
+        result = self._result(
+            state, history,
+            wall_seconds=time.perf_counter() - self._began,
+            compile_seconds=compiling,
+            client_steps_per_second=steps / max(self._seconds - compiling, 1e-9) if steps else 0.0,
+            diverged=ending == DIVERGED,
+        )  # fmt: skip
+        if isinstance(self._kept, Record):
+            self._kept.finish(result.weights, self._job.costs.links(done), result.to_json(), ending)
+        self._listener.finished(result)
+        return result
+
+    def _recorded(self, stored: dict[str, Any], state: State, done: int, history: list[Row]) -> Result:
+        """A run that was already over, as it was recorded."""
+        log.info("the run in %s was already complete", self._folder)
+        numbers = {k: stored[k] for k in ("wall_seconds", "compile_seconds", "client_steps_per_second")}
+        diverged = stored.get("diverged") is True
+        if diverged:
+            history = stored["history"]
+        result = self._result(state, history, diverged=diverged, **numbers)
+        if diverged:
+            raise DivergenceError(f"the run in {self._folder} diverged; {self._cause(done)}", result)
+        return result
+
+    def _result(self, state: State, history: list[Row], **numbers: Any) -> Result:
+        made = self._made
+        return Result(
+            algorithm=self._config.algorithm, config=self._config, history=history, parameters=made.model.parameters,
+            out=self._folder, weights=made.evaluated(state), experiment=made, **numbers,
+        )  # fmt: skip

@@ -1,0 +1,269 @@
+"""What a run is resumed from is what it wrote, or it is refused: nothing is continued with another result."""
+
+import json
+import shutil
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedge
+from fedge.data import load
+from fedge.errors import ConfigError, RunError
+from fedge.models import from_nnx
+from fedge.runner import checkpoint, files, identity, record
+from fedge.runner.cache import ProgramCache
+from tests.helpers import toy
+
+KEYS = {"algorithm": "hierfavg", "clients": 4, "cells": 2, "rounds": 3, "local_steps": 1, "edge_rounds": 1, "batch": 5,
+        "checkpoint_every": 1}  # fmt: skip
+FILES = ("metrics.jsonl", "weights.safetensors", "ledger.json")
+CACHE = ProgramCache()
+
+
+def resume(folder, **keys):
+    return fedge.run(resume=folder, cache=CACHE, **keys)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    fedge.run(KEYS, out=folder, cache=CACHE)
+    return folder
+
+
+@pytest.fixture
+def copy(finished, tmp_path):
+    shutil.copytree(finished, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def same(a, b):
+    return all((a / name).read_bytes() == (b / name).read_bytes() for name in FILES)
+
+
+@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+@settings(max_examples=25)
+def test_a_flipped_bit_costs_the_rounds_since_the_checkpoint_before(finished, place, bit):
+    """Anywhere in the newest checkpoint: in its header, or in a number."""
+    folder = finished.parent / "flipped"
+    shutil.copytree(finished, folder)
+    path = folder / checkpoint.NEWEST
+    content = bytearray(path.read_bytes())
+    content[int(place * len(content))] ^= 1 << bit
+    path.write_bytes(content)
+    try:
+        with pytest.raises(RunError, match=r"cannot be read|is not as it was written|is damaged"):
+            record.verify(folder)
+        resume(folder)
+        assert same(folder, finished)
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_a_damaged_checkpoint_is_said_and_two_are_too_many(copy, finished, caplog):
+    newest, before = copy / checkpoint.NEWEST, copy / checkpoint.BEFORE
+    newest.write_bytes(newest.read_bytes()[:-1])
+    resume(copy)
+    assert "going on from the one before it, after round 2" in caplog.text
+    assert same(copy, finished)
+    for path in (newest, before):
+        path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(RunError, match=r"checkpoint.safetensors cannot be read .*; no other checkpoint is there"):
+        resume(copy)
+
+
+@pytest.mark.parametrize("other", [{"seed": 1}, {"lr": 0.02}, {"algorithm": "hfedavg"}])
+def test_a_checkpoint_of_another_run_is_refused(copy, other, tmp_path):
+    fedge.run(KEYS | other, out=tmp_path / "other", cache=CACHE)
+    shutil.copyfile(tmp_path / "other" / checkpoint.NEWEST, copy / checkpoint.NEWEST)
+    with pytest.raises(RunError, match=r"checkpoint.safetensors belongs to another run"):
+        resume(copy)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("lr", 0.2), ("seed", 1), ("batch", 6), ("data", "mnist"), ("partition", "iid"), ("rounds", 80), ("extra", 1)],
+)
+def test_an_edited_configuration_is_refused_with_the_difference(copy, key, value):
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | {key: value}))
+    with pytest.raises(RunError, match=rf"config.json was changed since the run began \({key}: .* → {value}\)"):
+        resume(copy)
+    about = json.loads((copy / "run.json").read_text())
+    (copy / "run.json").write_text(json.dumps(about | {"config": config | {key: value}}))
+    if key != "rounds":
+        with pytest.raises(RunError, match=r"run.json was changed since the run was begun: its identity does not hold"):
+            resume(copy)
+
+
+def test_edited_metrics_are_refused(copy):
+    text = (copy / "metrics.jsonl").read_text()
+    row = json.loads(text.splitlines()[0])
+    better = json.dumps(row | {"accuracy": row["accuracy"] + 0.1})
+    (copy / "metrics.jsonl").write_text("\n".join([better, *text.splitlines()[1:]]) + "\n")
+    with pytest.raises(RunError, match=r"metrics.jsonl is not as it was written up to round 3"):
+        resume(copy)
+
+
+BAD = [
+    b"[]", b"null", b"3", b'"x"', b"{}", b"", b"\xff\xfe\x00", b"[" * 100_000, b'{"round": NaN}', b'{"round": 1e999}',
+    b'{"round": true}', b'{"round": ' + b"9" * 5000 + b"}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["run.json", "config.json", "metrics.jsonl", "result.json"])
+def test_malformed_json_gets_one_sentence(copy, name):
+    for content in BAD:
+        (copy / name).write_bytes(content + b"\n")
+        with pytest.raises(RunError) as caught:
+            resume(copy)
+        assert "\n" not in str(caught.value)
+        assert name in str(caught.value)
+        assert len(str(caught.value)) < 700
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(max_size=5) | st.integers(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+)
+
+
+@given(
+    st.binary(max_size=200) | VALUES.map(lambda value: json.dumps(value).encode()),
+    st.sampled_from(["run.json", "result.json", "metrics.jsonl"]),
+)
+@settings(max_examples=30)
+def test_no_content_of_a_record_is_a_traceback(finished, content, name):
+    folder = finished.parent / "junk"
+    shutil.copytree(finished, folder)
+    try:
+        (folder / name).write_bytes(content)
+        for reading in (resume, record.verify):
+            try:
+                reading(folder)
+            except RunError as problem:
+                assert "\n" not in str(problem)  # noqa: PT017
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_a_finished_run_without_its_result_is_finished_again(copy, finished):
+    for name in ("result.json", "ledger.json", "weights.safetensors", "config.json"):
+        (copy / name).unlink()
+    assert len(resume(copy).history) == 3
+    assert same(copy, finished)
+    assert record.verify(copy)
+
+
+def test_a_run_is_extended_on_purpose(copy, tmp_path):
+    """To the bits of one that was to be as long from the start, rows included."""
+    keys = KEYS | {"eval_every": 2}
+    fedge.run(keys | {"rounds": 6}, out=tmp_path / "whole", cache=CACHE)
+    fedge.run(keys, out=tmp_path / "short", cache=CACHE)
+    assert [row["round"] for row in resume(tmp_path / "short", rounds=6).history] == [2, 4, 6]
+    assert same(tmp_path / "short", tmp_path / "whole")
+    assert (tmp_path / "short/config.json").read_bytes() == (tmp_path / "whole/config.json").read_bytes()
+
+
+def test_another_layout_is_said(copy, finished, caplog):
+    assert len(resume(copy, rounds=4, devices=1).history) == 4
+    assert "layout (devices, chunk) differ from when" in caplog.text
+
+
+def test_another_version_is_said(copy, caplog):
+    """The identity names the version that began the run; another one goes on with it, aloud."""
+    about = json.loads((copy / "run.json").read_text())
+    about["versions"]["fedge"] = "0.0.9"
+    about["identity"] = identity.identity(about["config"], about["objects"], "0.0.9")
+    (copy / "run.json").write_text(json.dumps(about))
+    for name in (checkpoint.NEWEST, checkpoint.BEFORE):
+        arrays, notes, _ = checkpoint.read_arrays(copy / name)
+        checkpoint.save_arrays(copy / name, arrays, notes | {"identity": about["identity"]})
+    resume(copy)
+    assert "versions differ from when" in caplog.text
+
+
+def net(activation):
+    class Net(nnx.Module):
+        def __init__(self, rngs):
+            self.fc1, self.fc2 = nnx.Linear(25, 6, rngs=rngs), nnx.Linear(6, 4, rngs=rngs)
+
+        def __call__(self, x):
+            return self.fc2(activation(self.fc1(x.reshape(len(x), -1))))
+
+    return from_nnx(Net, input_shape=(5, 5, 1), classes=4)
+
+
+def test_other_objects_are_refused(tmp_path):
+    """An optimiser with another constant, a model with another activation, data with another label."""
+    mine = {"dataset": toy(), "model": net(nnx.relu), "optimiser": optax.adam}
+    fedge.run(KEYS, out=tmp_path / "run", **mine)
+    for name, other, what in (
+        ("optimiser", lambda lr: optax.adam(lr, b1=0.8), "optimiser"),
+        ("model", net(nnx.tanh), "model"),
+        ("dataset", fedge.Dataset.of(*relabelled()), "data set"),
+    ):
+        with pytest.raises(RunError, match=f"the {what} passed in is not the one .* was begun with"):
+            fedge.run(resume=tmp_path / "run", **mine | {name: other})
+    with pytest.raises(ConfigError, match="optimizer=custom means an object passed in"):
+        fedge.run(resume=tmp_path / "run", **mine | {"optimiser": None})
+    again = {"dataset": toy(), "model": net(nnx.relu), "optimiser": optax.adam}
+    assert len(fedge.run(resume=tmp_path / "run", **again).history) == 3
+
+
+def relabelled():
+    data = toy()
+    data.y_train[0] = (data.y_train[0] + 1) % 4
+    return data.x_train, data.y_train, data.x_test, data.y_test
+
+
+def test_data_under_a_known_name_is_that_data(tmp_path):
+    """Arrays that call themselves fashion-mini are recorded under the name only if they are it."""
+    known = load("fashion-mini")
+    assert identity.is_known(known)
+    assert fedge.run(KEYS, out=tmp_path / "a", dataset=known, cache=CACHE, rounds=1).config.data == "fashion-mini"
+    labels = known.y_train.copy()
+    labels[0] = (labels[0] + 1) % 10
+    wrong = fedge.Dataset("fashion-mini", known.x_train, labels, known.x_test, known.y_test, 10, known.scale)
+    assert fedge.run(KEYS, out=tmp_path / "b", dataset=wrong, rounds=1).config.data == "custom"
+    assert json.loads((tmp_path / "b/run.json").read_text())["objects"]["data"]["y_train"]
+
+
+def test_scalar_leaves_survive(tmp_path):
+    state = {"weights": {"a": jnp.ones((2, 3))}, "step": jnp.int32(7), "moment": jnp.float32(0.5)}
+    checkpoint.save(tmp_path, state, checkpoint.Notes(1, "x", "y"))
+    back, notes = checkpoint.load(tmp_path / checkpoint.NEWEST, state)
+    assert notes == checkpoint.Notes(1, "x", "y")
+    assert [back["step"].shape, back["moment"].shape] == [(), ()]
+    assert (int(back["step"]), float(back["moment"])) == (7, 0.5)
+    assert back["step"].dtype == np.int32
+
+
+def test_one_writer_in_a_folder(copy):
+    with files.locked(copy):
+        assert files.is_locked(copy)
+        for attempt in (lambda: resume(copy), lambda: fedge.run(KEYS, out=copy)):
+            with pytest.raises(RunError, match=r"another process is writing to|already holds a run"):
+                attempt()
+    assert not files.is_locked(copy)
+    assert len(resume(copy).history) == 3
+
+
+def test_what_cannot_be_continued_is_not_begun_again(tmp_path):
+    class Stop(fedge.Listener):
+        def round(self, row, config):
+            if row["round"] == 2:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fedge.run(KEYS | {"checkpoint_every": 0}, out=tmp_path / "x", listener=Stop(), cache=CACHE)
+    assert json.loads((tmp_path / "x/run.json").read_text())["state"] == "stopped"
+    before = (tmp_path / "x/metrics.jsonl").read_bytes()
+    with pytest.raises(RunError, match="checkpoint_every=0, so there is no state to go on from"):
+        resume(tmp_path / "x")
+    assert (tmp_path / "x/metrics.jsonl").read_bytes() == before
