@@ -1,9 +1,19 @@
+import contextlib
 import json
+import os
+import subprocess
+import sys
+from unittest import mock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from fedge.cli import app
+from fedge.cli import app, flushed
+from fedge.errors import RunError, brief
+from fedge.experiment.config import Config
+from tests.experiment.test_hostile import ANY_TEXT, HOSTILE
 
 runner = CliRunner()
 SMALL = ["rounds=2", "clients=6", "cells=2", "batch=5"]
@@ -70,17 +80,42 @@ def test_configuration_file_and_its_overrides(tmp_path):
         (["run", "hierfavg", "--config", "none.toml"], 2, "cannot read the configuration none.toml"),
         (["run", "hierfavg", "clients=4000"], 2, "needs at least 8000 training samples"),
         (["run", "hierfavg", "--resume", "x"], 2, "give --resume DIR alone"),
+        (["run", "--resume", "x", "resume=3"], 2, "unknown key 'resume'"),
         (["run", "--resume", "nowhere"], 4, "does not hold a run"),
-        (["run", "hierfavg", "lr=inf"], 2, "lr=inf is not allowed; allowed: a number > 0"),
+        (["run", "hierfavg", "lr=inf"], 2, "lr=inf is not allowed; allowed: a number ≥ 1e-30 and ≤ 1e+30"),
         (["run", "clients=6", "hierfavg"], 2, "the algorithm goes first"),
         (["run", "fedavg", "algorithm=hierfavg"], 2, "the algorithm is given twice"),
-        (["run", "fedavg", "data=custom"], 2, "data=custom means an object passed in from Python"),
         (["run", "fedavg", "--out", "/proc/nowhere/x"], 4, "choose another"),
         (["data", "partition", "--out", "/proc/nowhere/x.png"], 4, "cannot use /proc/nowhere"),
         (["compare", "fedavgg"], 2, "did you mean 'fedavg'?"),
         (["compare", "algorithm=fedavg"], 2, "name the algorithms"),
         (["data", "get", "mnits"], 3, "did you mean 'mnist'?"),
         (["data", "partition", "clients=x"], 2, "clients=x is not allowed; allowed: an integer ≥ 1"),
+        (["run", "fedavg", "--lr", "0.1"], 2, "--lr is no option but a key; write lr=0.1"),
+        (["compare", "--local-steps=3"], 2, "write local_steps=3"),
+        (["run", "fedavg", "--batch"], 2, "write batch=VALUE"),
+        (["run", "fedavg", "--sed", "3"], 2, "No such option: --sed"),
+        (["run", "fedavg", "--seed", "x"], 2, "Invalid value for '--seed'"),
+        (["hierfavg", "clients=6"], 2, "write fedge run hierfavg"),
+        (["run", "fedavg", "--out", ""], 2, "--out '' is no name of a folder"),
+        (["compare", "--out", "a\0b"], 2, "is no name of a folder"),
+        (["reproduce", "hist", "--out", " "], 2, "is no name of a folder"),
+        (["data", "partition", "--out", "/"], 2, "--out / is no name of a file"),
+        (["run", "fedavg", "--config", "/dev/zero"], 2, "cannot read the configuration /dev/zero"),
+        (["run", "fedavg", "clients=\udcff"], 2, "clients=\\udcff is not allowed"),
+        (["run", "\udcff=3"], 2, "unknown key '\\udcff'"),
+        (["run", "fedavg", "devices=500"], 2, "devices=500 is too many for a machine with"),
+        (["run", "fedavg", "devices=99999"], 2, "devices=99999 is too many"),
+        (["reproduce", "hist", "--seeds", "9999999"], 2, "Invalid value for '--seeds'"),
+        *(
+            (["compare", f"{key}=3"], 2, f"unknown key '{key}'")
+            for key in ("self", "out", "dataset", "optimiser", "algorithms", "listener", "resume", "config")
+        ),
+        *(
+            ([*command, f"{key}=Custom"], 2, f"{key}=custom means an object passed in from Python; name one of: ")
+            for command in (["run", "fedavg"], ["compare"], ["data", "partition"], ["cost", "cuts"])
+            for key in ("model", "data", "optimizer")
+        ),
     ],
 )
 def test_bad_input_gets_one_sentence_and_its_exit_code(words, code, sentence):
@@ -90,6 +125,58 @@ def test_bad_input_gets_one_sentence_and_its_exit_code(words, code, sentence):
     assert done.stderr.startswith("fedge: ")
     assert sentence in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+WORDS = st.one_of(
+    st.sampled_from(["--config", "--out", "--seed", "--format", "--lr", "--", "-", "=", "fedavg", "hist", "seed=1"]),
+    st.builds("{}={}".format, st.sampled_from([*Config.model_fields, "self"]), HOSTILE.map(brief)),
+    ANY_TEXT,
+).filter(lambda word: not word.startswith(("--h", "--r", "--i", "--sh")))  # help, and what needs a run
+
+
+@given(st.sampled_from([["run"], ["compare"], ["cost", "cuts"], ["data", "partition"]]), st.lists(WORDS, min_size=1))
+def test_any_words_get_an_answer(command, words):
+    """What would take time is cut short where it would begin: then the exit code is 4."""
+    begin = mock.Mock(side_effect=RunError("far enough"))
+    with contextlib.ExitStack() as stack:
+        for place in ("runner.run.ready", "studies.compare.ready", "cli.cost.cut_prices", "cli.data.experiment"):
+            stack.enter_context(mock.patch(f"fedge.{place}", begin))
+        done = call(*command, *words)
+    assert done.exit_code in (2, 3, 4), done.exception
+    assert done.stdout == ""
+    assert done.stderr.startswith("fedge: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_processes_without_an_output_or_a_platform(tmp_path):
+    """At once, for each takes seconds to start: output closed, output full and no τ to write, no such platform."""
+    fedge = [sys.executable, "-m", "fedge.cli"]
+    narrow, nonsense = os.environ | {"PYTHONIOENCODING": "ascii"}, os.environ | {"JAX_PLATFORMS": "nonsense"}
+    with open("/dev/full", "w") as full:
+        closed, crammed, nowhere = (
+            subprocess.Popen(words, stdout=out, stderr=subprocess.PIPE, text=True, env=env)
+            for words, out, env in [
+                (["sh", "-c", 'exec "$@" >&-', "sh", *fedge, "keys"], None, None),
+                ([*fedge, "keys"], full, narrow),
+                ([*fedge, "run", "fedavg", "--out", str(tmp_path / "run")], subprocess.PIPE, nonsense),
+            ]
+        )
+    said = [process.communicate(timeout=60)[1] for process in (closed, crammed, nowhere)]
+    assert [process.returncode for process in (closed, crammed, nowhere)] == [0, 4, 2]
+    assert said[0] == ""
+    assert "No space left on device" in said[1]
+    assert "JAX cannot start" in said[2]
+    assert "JAX_PLATFORMS=nonsense" in said[2]
+    assert [text.count("\n") for text in said] == [0, 1, 1]
+    assert not (tmp_path / "run").exists()
+
+
+def test_whoever_stops_reading_has_read_what_was_wanted(monkeypatch, capsys):
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "dup2", lambda new, old: None)
+        patch.setattr(sys, "stdout", mock.Mock(flush=mock.Mock(side_effect=BrokenPipeError)))
+        assert flushed(0) == 1
+    assert capsys.readouterr().err == ""
 
 
 def test_a_wrong_key_is_found_before_data_is_loaded(monkeypatch):

@@ -51,13 +51,23 @@ class StoppedError(FedgeError):
         self.exit_code = 128 + signal
 
 
+def brief(given: object, most: int = 100) -> str:
+    """What was given as a piece of one line: its first characters, those that cannot be shown as their numbers."""
+    try:
+        text = str(given)
+    except (ValueError, RecursionError):  # an integer of thousands of digits, a list in a list in a list …
+        return f"({type(given).__name__} too long to show)"
+    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[:most])
+    return shown if len(text) <= most else f"{shown}…"
+
+
 def suggestion(given: str, allowed: Iterable[str]) -> str:
     """`; did you mean 'x'?` for the nearest allowed word, or nothing when none is near."""
-    near = difflib.get_close_matches(given, list(allowed), n=1, cutoff=0.5)
+    near = difflib.get_close_matches(given[:100], list(allowed), n=1, cutoff=0.5)
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
 def unknown(kind: str, given: str, allowed: Iterable[str]) -> str:
     """One sentence for a name that is not in a list of names."""
     names = sorted(allowed)
-    return f"unknown {kind} '{given}'; allowed: {', '.join(names)}{suggestion(given, names)}"
+    return f"unknown {kind} '{brief(given)}'; allowed: {', '.join(names)}{suggestion(given, names)}"

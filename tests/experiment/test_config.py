@@ -1,8 +1,15 @@
+from typing import get_args
+
 import networkx as nx
 import pytest
 
+from fedge.core.sampling import SAMPLERS
+from fedge.data import ASSIGNMENTS, CLASS_SPLITS, PARTITIONS
+from fedge.engine import ENGINES
 from fedge.errors import ConfigError
-from fedge.experiment.config import Config, allowed, flat, parse, read_toml
+from fedge.experiment.config import NAMES, Config, allowed, parse, words
+from fedge.experiment.files import read_toml
+from fedge.models import MODELS
 
 BASE = {"algorithm": "hierfavg"}
 
@@ -20,9 +27,9 @@ def test_unknown_value_names_the_allowed():
     refused("model=cn is not allowed; allowed: mlp, cnn, resnet18; did you mean 'cnn'", model="cn")
     refused("unknown data 'mnits'; allowed: .*; did you mean 'mnist'", data="mnits")
     refused("unknown algorithm 'fedavgg'.*did you mean 'fedavg'", algorithm="fedavgg")
-    refused("clients=0 is not allowed; allowed: an integer ≥ 1", clients=0)
+    refused("clients=0 is not allowed; allowed: an integer ≥ 1 and ≤ 10000000", clients=0)
     refused("participation=1.5 is not allowed; allowed: a number > 0 and ≤ 1", participation=1.5)
-    refused("lr=fast is not allowed; allowed: a number > 0", lr="fast")
+    refused("lr=fast is not allowed; allowed: a number ≥ 1e-30 and ≤ 1e\\+30", lr="fast")
 
 
 @pytest.mark.parametrize(
@@ -41,6 +48,26 @@ def test_unknown_value_names_the_allowed():
         ({"momentum": 0.9, "optimizer": "adam"}, r"momentum=0\.9 is only for optimizer=sgd"),
         ({"partition": "cell_iid", "assign": "edge_iid"}, "partition=cell_iid decides the cells itself"),
         ({"engine": "reference", "chunk": 2}, "only for engine=vectorised"),
+        (
+            {"rounds": 10**9},
+            r"rounds=1000000000 × edge_rounds=4 × local_steps=5 is more than the 2147483647 iterations",
+        ),
+        (
+            {"budget_seconds": 9, "local_steps": 10**9},
+            r"rounds=1 × edge_rounds=4 × local_steps=1000000000 is more than",
+        ),
+        ({"partition": "drawn", "clients": 10**6, "client_samples": 10**4}, "there is room for 2,147,483,647"),
+        ({"algorithm": "sdfeel", "cells": 3000, "clients": 3000}, "cells=3000 is too many for sdfeel.*up to 2000"),
+        (
+            {"algorithm": "sdfeel", "cells": 900, "clients": 900, "graph": "erdos_renyi", "density": 1e-9},
+            "density=1e-09 leaves 900 of 900 cells without a link",
+        ),
+        ({"algorithm": "sdfeel", "graph": "0-¹"}, "'0-¹' is not a link between two edge servers"),
+        ({"algorithm": "sdfeel", "graph": "0-99999999999"}, "'0-99999999999' is not a link"),
+        ({"self": 3}, "unknown key 'self'"),
+        ({"model": "m\nn"}, r"model=m\\nn is not allowed"),
+        ({"lr": 1e39}, "lr=1e\\+39 is not allowed"),
+        ({"lr": 1e-46}, "lr=1e-46 is not allowed"),
     ],
 )
 def test_impossible_combinations(keys, match):
@@ -80,9 +107,9 @@ def test_words_become_values_and_a_resolved_configuration_reads_back():
 
 def test_parse():
     assert parse(["a=1", "b=x=y"]) == {"a": "1", "b": "x=y"}
-    for words, match in [(["clients"], "write clients=VALUE"), (["a=1", "a=2"], "a is given twice")]:
+    for pairs, match in [(["clients"], "write clients=VALUE"), (["a=1", "a=2"], "a is given twice")]:
         with pytest.raises(ConfigError, match=match):
-            parse(words)
+            parse(pairs)
 
 
 def test_toml(tmp_path):
@@ -99,13 +126,28 @@ def test_toml(tmp_path):
 def test_every_key_says_what_it_takes_and_means():
     """Each choice and each limit of its type is named."""
     for key, field in Config.model_fields.items():
-        choices = [c for part in flat(field.annotation) for c in flat(part) if isinstance(c, str)]
+        parts = [c for part in get_args(field.annotation) for c in (part, *get_args(part))]
+        choices = [c for c in parts if isinstance(c, str)]
         limits = [
             str(getattr(m, side)) for m in field.metadata for side in ("ge", "gt", "le", "lt") if hasattr(m, side)
         ]
         for named in {*choices, *limits} - {"custom"}:
             assert named in allowed(key).replace(",", "").split(), (key, named)
         assert len(field.description.split()) > 1, key
+        number = allowed(key).startswith(("an integer", "a number"))
+        assert not number or ("≤" in allowed(key) or "<" in allowed(key)), f"{key} has no upper limit"
+
+
+def test_names_are_those_of_what_they_name():
+    """A partition, sampler, engine or model that is added elsewhere is a value of its key at once."""
+    assert {key: words(key) for key in NAMES} == {
+        "partition": list(PARTITIONS), "class_split": list(CLASS_SPLITS), "assign": list(ASSIGNMENTS),
+        "sampler": list(SAMPLERS), "model": list(MODELS), "engine": list(ENGINES),
+    }  # fmt: skip
+    for key, names in NAMES.items():
+        needs = {"class_split": {"partition": "one_class"}}.get(key, {})
+        for name in names:
+            assert getattr(Config.of(BASE | needs | {key: name}), key) == name
 
 
 def test_an_algorithms_own_defaults_and_a_graph_from_a_file(tmp_path):

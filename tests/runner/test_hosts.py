@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import jax
 import pytest
 
 from fedge.errors import ConfigError
@@ -84,10 +85,28 @@ def test_processes_that_were_told_different_things(tmp_path):
     assert 0 not in [p.returncode for p in pair]
 
 
-@pytest.mark.parametrize("hosts", ["2/2@127.0.0.1:1", "0/2", "x", "", "0/2@nowhere"])
+@pytest.mark.parametrize("hosts", ["2/2@127.0.0.1:1", "0/2", "x", "", "0/2@nowhere", "0/2@here:0", "0/2@here:99999",
+                                   "0/9999999@here:1", "0/²@here:1"])  # fmt: skip
 def test_hosts_that_cannot_be(hosts):
     with pytest.raises(ConfigError, match=f"hosts={hosts} is not allowed"):
         device.prepare(0, hosts)
+
+
+def test_compiled_programs_are_kept_where_nobody_else_can_put_any(tmp_path, monkeypatch, caplog):
+    """They are run as they are found."""
+    kept = []
+    monkeypatch.setattr(jax.config, "update", lambda name, value: kept.append(value))
+    device._keep_programs(tmp_path / "new/compiled")
+    assert kept == [str(tmp_path / "new/compiled"), 0.1]
+    assert (tmp_path / "new/compiled").stat().st_mode & 0o777 == 0o700
+    (tmp_path / "file").touch()
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    for place in ("file/compiled", "open"):
+        device._keep_programs(tmp_path / place)
+    assert len(kept) == 2
+    assert "file/compiled: Not a directory" in caplog.text
+    assert "open: others can write there" in caplog.text
 
 
 def test_devices_that_cannot_be_shared_out():

@@ -15,9 +15,11 @@ from jax.errors import JaxRuntimeError
 from rich.console import Console
 
 from fedge.algorithms import ALGORITHMS
-from fedge.errors import ConfigError, FedgeError, RunError
+from fedge.errors import ConfigError, FedgeError, RunError, brief
 from fedge.experiment.build import Experiment
-from fedge.experiment.config import parse, read_toml
+from fedge.experiment.checks import CUSTOM
+from fedge.experiment.config import parse, words
+from fedge.experiment.files import read_toml
 from fedge.runner import record, signals
 from fedge.runner.device import processes
 from fedge.runner.result import Result
@@ -36,7 +38,7 @@ HINT = "`fedge keys` lists every key with its default and what it takes."
 Pairs = Annotated[list[str] | None, typer.Argument(metavar="key=value", help="any keys of the run", show_default=False)]
 ConfigFile = Annotated[Path | None, typer.Option("--config", metavar="FILE.toml", help="keys from a file")]
 Seed = Annotated[int | None, typer.Option("--seed", help="the same as seed=N")]
-Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="run folder; default: a new one in runs/")]
+Out = Annotated[str | None, typer.Option("--out", metavar="DIR", help="run folder; default: a new one in runs/")]
 Output = Annotated[Format, typer.Option("--format", help="json: standard output is one object")]
 
 
@@ -85,13 +87,28 @@ def _leave(sentence: str, code: int) -> NoReturn:
 
 
 def gather(pairs: list[str], file: Path | None, seed: int | None) -> dict[str, Any]:
-    """Keys from the file, overridden by the words of the command line."""
-    words: dict[str, Any] = dict(parse(pairs))
+    """Read the keys of a file, then those of the command line, which win."""
+    given: dict[str, Any] = dict(parse(pairs))
     if seed is not None:
-        if "seed" in words:
+        if "seed" in given:
             raise ConfigError("seed is given twice; use either seed=N or --seed N")
-        words["seed"] = seed
-    return (read_toml(file) if file else {}) | words
+        given["seed"] = seed
+    keys = (read_toml(file) if file is not None else {}) | given
+    for key in ("data", "model", "optimizer"):
+        if str(keys.get(key)).lower() == CUSTOM:
+            raise ConfigError(
+                f"{key}=custom means an object passed in from Python; name one of: {', '.join(words(key))}"
+            )
+    return keys
+
+
+def folder_of(out: str | None) -> Path | None:
+    """Read the option --out; an empty word would be the current folder, which nobody means by it."""
+    if out is None:
+        return None
+    if not out.strip() or "\0" in out:
+        raise ConfigError(f"--out '{brief(out)}' is no name of a folder; give one or leave --out away")
+    return Path(out)
 
 
 class Narrator(Ticker):

@@ -10,7 +10,8 @@ from rich.console import Console
 from fedge.cli.common import HINT, ConfigFile, Format, Output, Pairs, gather, guarded
 from fedge.errors import ConfigError
 from fedge.experiment.build import cut_prices
-from fedge.experiment.config import CUSTOM, Config, words
+from fedge.experiment.config import Config
+from fedge.runner import device
 from fedge.view import terminal
 
 app = typer.Typer(no_args_is_help=True, help="What a run would cost, before it is run.")
@@ -26,13 +27,9 @@ def cost_cuts(pairs: Pairs = None, config: ConfigFile = None, format: Output = F
         keys = gather(pairs or [], config, None)
         data = "cifar10" if keys.get("model") == "resnet18" else "mnist"
         chosen = {"model": "cnn", "data": data, "local_steps": 5, "edge_rounds": 1} | keys | {"algorithm": "hiersfl"}
-        for key in ("model", "data"):
-            if chosen[key] == CUSTOM:
-                raise ConfigError(
-                    f"{key}=custom has no table on the command line; name one of: {', '.join(words(key))}"
-                )
         if "cut" in keys:
             raise ConfigError("the table lists every cut; leave cut out")
+        device.prepare()
         prices = cut_prices(Config.of(chosen))
         if format is Format.json:
             print(json.dumps([terminal.cut_row(p) for p in prices]))

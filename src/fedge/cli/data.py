@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from fedge.algorithms import ALGORITHMS
-from fedge.cli.common import HINT, ConfigFile, Pairs, Seed, gather, guarded
+from fedge.cli.common import HINT, ConfigFile, Pairs, Seed, folder_of, gather, guarded
 from fedge.data import load
 from fedge.data.sources import where
+from fedge.errors import ConfigError
 from fedge.experiment.build import experiment
 from fedge.experiment.config import Config
+from fedge.runner import device
 from fedge.view import terminal
 
 app = typer.Typer(no_args_is_help=True, help="Data sets: list them, get them, see who would hold what.")
@@ -21,8 +22,9 @@ app = typer.Typer(no_args_is_help=True, help="Data sets: list them, get them, se
 
 @app.command("list")
 def data_list() -> None:
-    """The data sets fedge knows and where each would be read from."""
-    terminal.say(Console(), terminal.data_lines())
+    """List the data sets fedge knows and where each would be read from."""
+    with guarded():
+        terminal.say(Console(), terminal.data_lines())
 
 
 @app.command("get")
@@ -40,15 +42,20 @@ def data_partition(
     pairs: Pairs = None,
     config: ConfigFile = None,
     seed: Seed = None,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE.png", help="the heat map")] = Path("runs/labels.png"),
+    out: Annotated[str, typer.Option("--out", metavar="FILE.png", help="the heat map")] = "runs/labels.png",
 ) -> None:
     """Show who would hold which labels: a table per cell, and a heat map over all clients."""
     with guarded():
-        made = experiment(Config.of({"algorithm": next(iter(ALGORITHMS))} | gather(pairs or [], config, seed)))
+        place = folder_of(out)
+        if place is None or not place.name:
+            raise ConfigError(f"--out {out} is no name of a file; give one such as labels.png")
+        chosen = Config.of({"algorithm": next(iter(ALGORITHMS))} | gather(pairs or [], config, seed))
+        device.prepare()
+        made = experiment(chosen)
         console = Console()
         from fedge.view import hierarchy, plots
 
-        out.parent.mkdir(parents=True, exist_ok=True)
-        plots.save(hierarchy.label_heatmap(made), out.with_suffix(""))
+        place.parent.mkdir(parents=True, exist_ok=True)
+        plots.save(hierarchy.label_heatmap(made), place.with_suffix(""))
         terminal.say(console, terminal.cell_lines(made))
-        terminal.say(console, f"heat map: {out.with_suffix('.png')} (and .pdf)")
+        terminal.say(console, f"heat map: {place.with_suffix('.png')} (and .pdf)")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedge.cli.common import guarded
+from fedge.cli.common import folder_of, guarded
 from fedge.studies.reproduce import figures_of, reproduce
 
 
@@ -21,22 +20,23 @@ class Draw(StrEnum):
 
 def reproduce_command(
     target: Annotated[str, typer.Argument(metavar="PAPER[/FIGURE]", help="sdfeel/fig4b, 'hist/fig2*', ./MY_OWN/fig1")],
-    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="instead of the recipe's")] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, max=1000, help="instead of the recipe's")] = None,
     variant: Annotated[str | None, typer.Option("--variant", help="printed, tuned, …: all unless given")] = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="default: papers/PAPER/results")] = None,
+    out: Annotated[str | None, typer.Option("--out", metavar="DIR", help="default: papers/PAPER/results")] = None,
     draw: Annotated[
         Draw, typer.Option("--draw", help="only: from CSV files that are there, without training")
     ] = Draw.yes,
 ) -> None:
     """Reproduce a paper's figures: CSV, PNG, PDF and a JSON summary for each."""
     with guarded():
+        folder = folder_of(out)
         if draw is Draw.only:
-            figures = iter(figures_of(target, out))
+            figures = iter(figures_of(target, folder))
         else:
-            figures = reproduce(target, out, seeds, variant, lambda line: print(line, file=sys.stderr, flush=True))
-        for name, figure, folder in figures:
+            figures = reproduce(target, folder, seeds, variant, lambda line: print(line, file=sys.stderr, flush=True))
+        for name, figure, place in figures:
             if draw is not Draw.no:
                 from fedge.view import plots
 
-                plots.save(plots.reproduction(figure, folder / f"{name}.csv"), folder / name)
-            print(f"{name}: {folder / name}.csv and .json" + ("" if draw is Draw.no else ", .png and .pdf"))
+                plots.save(plots.reproduction(figure, place / f"{name}.csv"), place / name)
+            print(f"{name}: {place / name}.csv and .json" + ("" if draw is Draw.no else ", .png and .pdf"))

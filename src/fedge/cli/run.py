@@ -21,12 +21,13 @@ from fedge.cli.common import (
     Pairs,
     Seed,
     figures,
+    folder_of,
     gather,
     guarded,
     stop_request,
 )
 from fedge.errors import ConfigError
-from fedge.experiment.config import parse
+from fedge.experiment.config import parse, require_known
 from fedge.runner.device import HOSTS, leads
 from fedge.runner.run import run
 from fedge.studies import compare as comparison
@@ -61,6 +62,7 @@ def run_command(
                     "for longer"
                 )
             longer: dict[str, Any] = dict(parse(words))
+            require_known(longer)
             result = run(resume=resume, listener=ticker, hosts=hosts, stop=stop, **longer)
         else:
             keys = gather(words, config, seed)
@@ -68,7 +70,7 @@ def run_command(
                 if any(w.startswith("algorithm=") for w in words):
                     raise ConfigError(f"the algorithm is given twice; keep {algorithm} or algorithm=…, not both")
                 keys["algorithm"] = algorithm
-            result = run(keys, out=out, listener=ticker, hosts=hosts, stop=stop)
+            result = run(keys, out=folder_of(out), listener=ticker, hosts=hosts, stop=stop)
         if not leads():
             return
         figures([result], result.out)
@@ -96,7 +98,9 @@ def compare_command(
     ticker = Narrator(console if format is Format.text else None, compared=len(names) != 1)
     with guarded(ticker):
         keys = gather([w for w in words or [] if "=" in w], config, seed)
-        results = comparison.compare(names, out=out, resume=resume, listener=ticker, stop=stop_request(), **keys)
+        results = comparison.compare(
+            names, keys, out=folder_of(out), resume=resume, listener=ticker, stop=stop_request()
+        )
         everyone = list(results.values())
         folder = everyone[0].out.parent
         drawn = figures(everyone, folder)

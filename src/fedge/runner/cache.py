@@ -14,7 +14,7 @@ from fedge.core.tree import Weights
 from fedge.engine import ENGINES, Engine, Stacked
 from fedge.engine.evaluate import Evaluator
 from fedge.experiment.build import Experiment
-from fedge.experiment.config import CUSTOM
+from fedge.experiment.checks import CUSTOM
 
 Views = Callable[[State, Any], tuple[Weights, Weights | None]]
 

@@ -10,7 +10,7 @@ import numpy as np
 from fedge.cost.ledger import Links
 from fedge.errors import ConfigError
 from fedge.experiment.build import Experiment
-from fedge.experiment.config import most_rounds
+from fedge.experiment.checks import most_rounds
 
 AHEAD = 64  # rounds that a budget is held against before they are trained
 SLACK = 1 + 1e-12  # a budget of ten rounds' sum covers ten rounds, however the sum was rounded

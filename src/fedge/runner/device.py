@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 from pathlib import Path
@@ -11,8 +12,10 @@ from typing import Any
 import jax
 import pooch
 
-from fedge.errors import ConfigError, RunError
+from fedge.errors import ConfigError, RunError, brief
 
+MOST = 64  # host devices of a process with fewer cores: 100 take 20 s to start, 300 wait for each other for ever
+log = logging.getLogger(__name__)
 HOSTS = (
     "auto (SLURM, Open MPI, Kubernetes) or I/N@HOST:PORT, this being process I of N (from 0) and HOST:PORT process 0's"
 )
@@ -32,34 +35,63 @@ def leads() -> bool:
 
 
 def prepare(devices: int = 0, hosts: str | None = None) -> None:
-    """One host device per core (or as many as asked for), and compiled programs kept between processes.
+    """Give JAX one host device per core (or as many as asked for), and keep compiled programs between processes.
 
     `hosts` makes this process one of several that run one experiment together; `devices` are then those of all. Where
     JAX has already started, its devices stay as they are. A user's own JAX settings win.
     """
-    given = _given(hosts) if hosts is not None else {}
+    given = partners(hosts) if hosts is not None else {}
     count = given.get("num_processes", 1)
     if devices % count:
         raise ConfigError(f"devices={devices} cannot be shared out evenly among {count} processes; leave it out")
     if not jax.distributed.is_initialized():
         if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+            own = (hosts != "auto" and devices // count) or cores()
             with contextlib.suppress(RuntimeError):  # JAX has started: the engine says so if it has too few
-                jax.config.update("jax_num_cpu_devices", (hosts != "auto" and devices // count) or cores())
+                jax.config.update("jax_num_cpu_devices", min(own, max(MOST, cores())))
         if hosts is not None:
             _join(hosts, given)
+    try:
+        kind = jax.default_backend()
+    except RuntimeError as problem:
+        reason = brief((str(problem).splitlines() or [""])[0], 150)
+        raise ConfigError(f"JAX cannot start ({reason}); JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}, leave it "
+                          "out or name a platform this machine has, such as cpu") from None  # fmt: skip
+    if kind == "cpu" and devices // count > max(MOST, cores(), jax.local_device_count()):
+        raise ConfigError(f"devices={devices} is too many for a machine with {cores()} cores; "
+                          f"allowed: up to {max(MOST, cores())} in a process")  # fmt: skip
     if jax.config.values["jax_compilation_cache_dir"] is None and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        base = Path(os.environ.get("FEDGE_CACHE") or pooch.os_cache("fedge"))
-        jax.config.update("jax_compilation_cache_dir", str(base / "compiled"))
+        _keep_programs(Path(os.environ.get("FEDGE_CACHE") or pooch.os_cache("fedge")) / "compiled")
+
+
+def _keep_programs(folder: Path) -> None:
+    """Keep compiled programs in a folder, if nobody else can put any there: they are run as they are found."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        about = folder.stat()
+        trusted = about.st_uid == os.geteuid() and not about.st_mode & 0o022 and os.access(folder, os.W_OK)
+        reason = "others can write there, or you cannot"
+    except OSError as problem:
+        trusted, reason = False, str(problem.strerror)
+    if trusted:
+        jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    else:
+        log.warning("compiled programs are not kept in %s: %s", folder, reason)
 
 
-def _given(hosts: str) -> dict[str, Any]:
+def partners(hosts: str) -> dict[str, Any]:
+    """Read who takes part in a run by several processes, in the words of `jax.distributed.initialize`."""
     if hosts == "auto":
         return {}
-    found = re.fullmatch(r"(\d+)/(\d+)@([^@\s]+:\d+)", hosts)
-    if found is None or not int(found[1]) < int(found[2]):
-        raise ConfigError(f"hosts={hosts} is not allowed; give {HOSTS}")
-    return {"process_id": int(found[1]), "num_processes": int(found[2]), "coordinator_address": found[3]}
+    found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})@([^@\s]+):([0-9]{1,5})", hosts)
+    if found is None or not int(found[1]) < int(found[2]) or not 0 < int(found[4]) < 2**16:
+        raise ConfigError(f"hosts={brief(hosts)} is not allowed; give {HOSTS}")
+    return {
+        "process_id": int(found[1]),
+        "num_processes": int(found[2]),
+        "coordinator_address": f"{found[3]}:{int(found[4])}",
+    }
 
 
 def _join(hosts: str, given: dict[str, Any]) -> None:

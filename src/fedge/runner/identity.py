@@ -20,7 +20,7 @@ from fedge._version import __version__
 from fedge.core.keys import root
 from fedge.data import DATASETS, Dataset
 from fedge.experiment.build import Experiment, Optimiser
-from fedge.experiment.config import CUSTOM
+from fedge.experiment.checks import CUSTOM
 from fedge.models import Model
 
 LENGTH = ("rounds", "budget_seconds", "budget_bytes")  # may be given anew when a run is resumed: it goes on for longer

@@ -13,7 +13,8 @@ from fedge.data import Dataset
 from fedge.engine import Engine
 from fedge.errors import ConfigError
 from fedge.experiment.build import Experiment, Optimiser, experiment
-from fedge.experiment.config import CUSTOM, Config, words
+from fedge.experiment.checks import CUSTOM
+from fedge.experiment.config import Config, words
 from fedge.models import Model
 from fedge.runner import device, identity
 from fedge.runner.cache import ProgramCache

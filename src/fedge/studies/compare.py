@@ -10,10 +10,11 @@ from fedge.algorithms import ALGORITHMS
 from fedge.data import Dataset
 from fedge.errors import ConfigError, DivergenceError, RunError, StoppedError, unknown
 from fedge.experiment.build import Optimiser, experiment
-from fedge.experiment.config import Config, foreign
+from fedge.experiment.checks import foreign
+from fedge.experiment.config import Config
 from fedge.models import Model
 from fedge.runner import files, record
-from fedge.runner.prepare import Given, ready
+from fedge.runner.prepare import Given, Keys, ready
 from fedge.runner.result import Listener, Result
 from fedge.runner.run import default_folder, run
 from fedge.runner.signals import StopRequest
@@ -23,16 +24,17 @@ Plan = dict[str, dict[str, Any]]  # algorithm → the keys of its run
 
 
 def compare(
-    algorithms: Sequence[str] = (), *, out: str | Path | None = None, resume: str | Path | None = None,
-    dataset: Dataset | None = None, model: Model | str | None = None, optimiser: Optimiser | None = None,
-    listener: Listener | None = None, stop: StopRequest | None = None, **keys: Any,
+    algorithms: Sequence[str] = (), config: Keys | None = None, *, out: str | Path | None = None,
+    resume: str | Path | None = None, dataset: Dataset | None = None, model: Model | str | None = None,
+    optimiser: Optimiser | None = None, listener: Listener | None = None, stop: StopRequest | None = None, **keys: Any,
 ) -> dict[str, Result]:  # fmt: skip
     """Run each algorithm (unless named, each paper's own) with the same keys; results by name.
 
-    A key that only some algorithms read goes to those. The runs lie in one folder, one sub-folder each. `resume`
-    finishes a comparison that was stopped: runs that are over are read back, one that was cut short goes on. A run that
-    diverges ends alone: its result says so.
+    Keys are those of the command line, as words or in a table (`config`); one that only some algorithms read goes to
+    those. The runs lie in one folder, one sub-folder each. `resume` finishes a comparison that was stopped: runs that
+    are over are read back, one that was cut short goes on. A run that diverges ends alone: its result says so.
     """
+    keys = dict(config or {}) | keys
     if resume is not None:
         if algorithms or out is not None or keys:
             raise ConfigError("a resumed comparison keeps its own configuration and folder; give resume alone")

@@ -12,7 +12,9 @@ from pydantic_core import ErrorDetails
 from fedge.algorithms import ALGORITHMS
 from fedge.data import DATASETS
 from fedge.errors import ConfigError, suggestion, unknown
-from fedge.experiment.config import Config, foreign, read_toml
+from fedge.experiment.checks import foreign
+from fedge.experiment.config import Config
+from fedge.experiment.files import read_toml
 
 Keys = dict[str, Any]  # of a run, as on the command line
 

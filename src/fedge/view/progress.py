@@ -20,10 +20,11 @@ class Ticker(Listener):
     def __init__(self) -> None:
         self._console = Console(stderr=True)
         self._bar: Progress | None = None
+        self._next = 0  # the round from which on another line is due
         self.out: Path | None = None
 
     def ready(self, experiment: Experiment, out: Path) -> None:
-        self.out = out
+        self.out, self._next = out, 0
         c = experiment.config
         if not self._console.is_terminal:
             length = f"{c.rounds} rounds" if c.rounds else "as many rounds as the budget covers"
@@ -40,10 +41,12 @@ class Ticker(Listener):
         note = f"accuracy {row['accuracy']:.1%}  loss {shown(row['loss'], '.3f')}"
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=row["round"], note=note)
-        elif row["round"] == config.rounds or row["round"] % max(1, (config.rounds or 0) // LINES) == 0:
+        elif row["round"] == config.rounds or row["round"] >= self._next:
             of = f"/{config.rounds}" if config.rounds else ""
             line = f"{config.algorithm}: round {row['round']}{of}  {note}"
             print(line, file=self._console.file, flush=True)
+            step = max(1, config.rounds // LINES) if config.rounds else row["round"]  # a line for each doubling
+            self._next = (row["round"] // step + 1) * step
 
     def finished(self, result: Result) -> None:
         self.close()

@@ -114,7 +114,8 @@ def describe(made: Experiment) -> str:
         f"in {c.cells:,} cells\n"
         f"{made.model.name}, {made.model.parameters:,} parameters; "
         f"batch {c.batch}, learning rate {c.lr:g}, seed {c.seed}\n"
-        f"{c.rounds} global rounds of {c.edge_rounds} edge rounds × {c.local_steps} local steps"
+        f"{'' if c.rounds is None else f'{c.rounds} '}global rounds of {c.edge_rounds} edge rounds × "
+        f"{c.local_steps} local steps"
     )
 
 

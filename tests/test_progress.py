@@ -1,0 +1,29 @@
+"""Plain lines of progress: about ten where the number of rounds is known, one for each doubling where it is not."""
+
+from fedge.view.progress import Ticker
+from fedge.view.terminal import describe
+from tests.helpers import small
+
+
+def told(made, last, capsys, every=1):
+    ticker = Ticker()
+    ticker.ready(made, "runs/x")
+    for done in range(every, last + 1, every):
+        ticker.round({"round": done, "accuracy": 0.5, "loss": 1.0}, made.config)
+    return [line.split("  ")[0] for line in capsys.readouterr().err.splitlines()]
+
+
+def test_lines_of_a_run_whose_length_is_known(capsys):
+    lines = told(small(rounds=40), 40, capsys)
+    assert lines[0] == "hierfavg: 40 rounds, run folder runs/x"
+    assert lines[1:] == [f"hierfavg: round {n}/40" for n in (1, *range(4, 41, 4))]
+    assert told(small(rounds=40), 40, capsys, every=9)[1:] == [f"hierfavg: round {n}/40" for n in range(9, 40, 9)]
+
+
+def test_lines_of_a_run_that_a_budget_ends(capsys):
+    made = small(budget_seconds=1e6, straggle=1.0)
+    lines = told(made, 40, capsys)
+    assert lines[0] == "hierfavg: as many rounds as the budget covers, run folder runs/x"
+    assert lines[1:] == [f"hierfavg: round {n}" for n in (1, 2, 4, 8, 16, 32)]
+    assert told(made, 40, capsys, every=7)[1:] == [f"hierfavg: round {n}" for n in (7, 14, 28)]
+    assert "None" not in describe(made)
