@@ -162,6 +162,19 @@ def test_a_resumed_run_goes_on_in_several_calls(monkeypatch):
         assert Vectorised(small(clients=29, chunk=chunk).job).splits_a_round is long
 
 
+@pytest.mark.parametrize("algorithm", ["hierfavg", "hiersfl"])
+def test_all_clients_side_by_side(algorithm, monkeypatch):
+    """What an accelerator does unless it is told otherwise; cells are of different sizes."""
+    monkeypatch.setattr(driver, "first_chunk", lambda job, mesh: 0)
+    monkeypatch.setattr(driver, "on_cpu", lambda mesh: False)
+    with jax.enable_x64(True):
+        made = small(algorithm=algorithm, dtype="float64", clients=7, cells=3)
+        engine = Vectorised(made.job)
+        state, _ = engine.rounds(made.start, 0, 2)
+        assert engine.layout["chunk"] == 7
+        assert distance(state, Reference(made.job).rounds(made.start, 0, 2)[0]) < 1e-12
+
+
 def test_too_many_devices():
     with pytest.raises(ConfigError, match=r"devices=3 was asked for, but JAX has 2 \(cpu\)"):
         train(small(devices=3))

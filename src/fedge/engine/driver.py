@@ -50,7 +50,7 @@ class Vectorised(Engine):
         return {"devices": self.mesh.size, "chunk": self._chunks[0] or self.job.algorithm.topology.clients}
 
     def rounds(self, state: State, first: int, count: int) -> tuple[State, float]:
-        """Make them in one call; in several on a CPU, which holds memory for every step until a call returns."""
+        """Make rounds in one call; in several on a CPU, which holds memory for each step until a call returns."""
         if self.splits_a_round:
             state = place(state, self.mesh, REPLICATED)
             traced, inputs = self.prepare(state)
@@ -92,6 +92,8 @@ class Vectorised(Engine):
             del self._chunks[0]
             self._ready = None
             log.warning("chunk=%d %s; going on with chunk=%d", tried, why, self._chunks[0])
+            if self.splits_a_round:  # now that clients are taken one at a time, and samples will lie accordingly
+                return self.rounds(state, first, count)
 
     def prepare(self, state: State) -> tuple[TracedRound, Inputs]:
         """Return what is compiled and, on the devices, all that it reads; made once for a job and a chunk size."""
