@@ -26,6 +26,7 @@ def test_unknown_value_names_the_allowed():
     refused("unknown data 'mnits'; allowed: .*; did you mean 'mnist'", data="mnits")
     refused("unknown algorithm 'fedavgg'.*did you mean 'fedavg'", algorithm="fedavgg")
     refused("clients=0 is not allowed; allowed: an integer ≥ 1 and ≤ 10000000", clients=0)
+    refused("weight_decay=-1 is not allowed; allowed: a number ≥ 0 and ≤ 1000000$", weight_decay=-1)
     refused("participation=1.5 is not allowed; allowed: a number > 0 and ≤ 1", participation=1.5)
     refused("lr=fast is not allowed; allowed: a number ≥ 1e-30 and ≤ 1e\\+30", lr="fast")
 

@@ -24,7 +24,7 @@ from fedge.cost.work import multiply_adds
 
 
 class Staged(StagedForward, Protocol):
-    """What a model must tell to be priced: `fedge.from_nnx` gives it for any module with named stages."""
+    """This is what a model must tell to be priced: `fedge.from_nnx` gives it for any module with named stages."""
 
     @property
     def input_shape(self) -> tuple[int, ...]: ...
@@ -41,7 +41,7 @@ class Staged(StagedForward, Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """A place to cut: what a sample's activations are there, and what of the model is below."""
+    """This is a place to cut: it holds what a sample's activations are there and what of the model is below."""
 
     name: str
     activations: int  # a: numbers per sample; 0 where a client computes its own loss
@@ -53,7 +53,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Price:
-    """What a cut costs a client per global round, at a batch size, a schedule and a network."""
+    """This tells what a cut costs a client per global round, at a batch size, a schedule and a network."""
 
     place: Place
     parameters: int  # M, of the whole model
@@ -70,7 +70,7 @@ class Price:
 
     @property
     def whole_bits(self) -> int:
-        """The same for clients that hold the whole model."""
+        """Clients that hold the whole model upload this."""
         return self.schedule.edge_rounds * 32 * self.parameters
 
     @property
@@ -90,14 +90,14 @@ class Price:
 
 
 def prices(model: Staged, batch: int, schedule: Schedule, rates: Rates, input_width: int = 1) -> list[Price]:
-    """Every place to cut a model, from 0 (inputs are sent, `input_width` bytes each) to top (nothing is)."""
+    """Price every place to cut a model, from 0 (inputs are sent, `input_width` bytes each) to top (nothing is)."""
     weights = jax.eval_shape(lambda: model.initialise(root(0)))
     places = [place_of(model, model.stages[:n], weights, input_width) for n in range(len(model.stages) + 1)]
     return [Price(place, model.parameters, batch, schedule, rates) for place in places]
 
 
 def place_of(model: Staged, on_client: tuple[str, ...], weights: Any, input_width: int) -> Place:
-    """A cut after these stages. With none, the inputs themselves go up, as they are stored, and nothing comes back."""
+    """Describe the cut after these stages; with none, the inputs go up as they are stored, and nothing comes back."""
     dtype = jax.tree.leaves(weights)[0].dtype
     sample = jax.ShapeDtypeStruct((1, *model.input_shape), dtype)
 

@@ -8,7 +8,7 @@ from fedge.algorithms import ALGORITHMS
 from fedge.core.topology import GRAPHS
 from fedge.data import DATASETS
 from fedge.data.partition import check_counts
-from fedge.errors import ConfigError, unknown
+from fedge.errors import ConfigError, brief, unknown
 
 if TYPE_CHECKING:
     from fedge.experiment.config import Config
@@ -33,7 +33,7 @@ def check(c: Config) -> None:
     check_sizes(c)
     for key in sorted(foreign(c.algorithm)):
         if getattr(c, key) is not None:
-            raise ConfigError(f"{key}={getattr(c, key)} has no meaning for {c.algorithm}; leave {key} out")
+            raise ConfigError(f"{key}={brief(getattr(c, key))} has no meaning for {c.algorithm}; leave {key} out")
     if c.graph is not None:
         check_graph(c, c.graph)
     wrong = [
@@ -70,11 +70,12 @@ def check_sizes(c: Config) -> None:
 
 
 def most_rounds(c: Config) -> int:
-    """The global rounds whose iterations can be counted."""
+    """Tell of how many global rounds the iterations can be counted."""
     return COUNTABLE // (c.local_steps * c.edge_rounds)
 
 
 def check_graph(c: Config, graph: str) -> None:
+    """Refuse a graph that cannot be made, without taking long to find that out."""
     if c.cells > GRAPH_CELLS:
         raise ConfigError(f"cells={c.cells} is too many for {c.algorithm}, which needs a matrix over all their pairs; "
                           f"allowed: up to {GRAPH_CELLS}")  # fmt: skip
