@@ -3,7 +3,7 @@
     FEDGE_DATA=… python scripts/make_builtin.py
 
 Images keep their original order, so the subset is a function of the official files alone. Prints the checksums that
-`src/fedge/data/sources.py` must carry.
+`src/fedge/data/known.py` must carry.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedge.data.sources import DATASETS, IDX, local
+from fedge.data.formats import IDX
+from fedge.data.known import DATASETS
+from fedge.data.sources import local
 
 TARGET = Path(__file__).parents[1] / "src/fedge/data/builtin"
 

@@ -34,7 +34,7 @@ def test_json_is_exactly_one_object(tmp_path):
 
 
 def test_text_draws_the_topology_and_names_the_folder(tmp_path):
-    done = call("run", "fedavg", *SMALL, "--out", str(tmp_path / "run"))
+    done = call("run", "hierfavg", *SMALL, "--out", str(tmp_path / "run"))
     assert done.exit_code == 0
     for expected in ("cloud", "edge 1", "3 clients", "final", f"run folder: {tmp_path / 'run'}"):
         assert expected in done.stdout

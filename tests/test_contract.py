@@ -1,11 +1,15 @@
 """One suite over every algorithm: its verbs agree with its mathematics, on every engine."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from fedge.algorithms import ALGORITHMS
+from fedge.core import tree
 from fedge.core.contract import Round
 from fedge.core.keys import root
 from fedge.engine import ENGINES
@@ -58,6 +62,33 @@ def test_inputs_are_not_changed(name):
         assert all((np.asarray(state[p]) == before[p]).all() for p in before)
         assert all((np.asarray(once[p]) == np.asarray(again[p])).all() for p in once)
         assert distance(once, state) > 1e-4
+
+
+def test_a_server_optimiser_fits():
+    """A state may be any pytree: here the cloud steps by Adam, whose memory (with a scalar) lives between rounds."""
+    optimiser = optax.adam(0.1)
+
+    def start(w):
+        return {"memory": optimiser.init(w), "weights": w}
+
+    def merge(state, stacks, now):
+        mean = tree.weighted_sum(now.cell_weight, stacks[0].weights)
+        towards = {path: w - mean[path] for path, w in state["weights"].items()}
+        step, memory = optimiser.update(towards, state["memory"], state["weights"])
+        return {"memory": memory, "weights": optax.apply_updates(state["weights"], step)}
+
+    made = small(algorithm="hierfavg", dtype="float64")
+    plain = made.job.algorithm
+    stepping = replace(plain, name="fedadam", start=start, merge=merge, operator=None,
+                       deal=lambda state, now: plain.deal(state["weights"], now),
+                       evaluated=lambda state, _: state["weights"])  # fmt: skip
+    made = replace(made, job=replace(made.job, algorithm=stepping))
+    naive, fast = (machine(made.job).rounds(made.start, 0, 3)[0] for machine in ENGINES.values())
+    for one, other in zip(jax.tree.leaves(naive), jax.tree.leaves(fast), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
+    count = fast["memory"][0].count
+    assert (count.shape, int(count)) == ((), 3)
+    assert distance(stepping.evaluated(fast, None), train(small(dtype="float64"), 3)[0]) > 1e-2
 
 
 @everyone

@@ -149,7 +149,7 @@ def test_running_variances_are_never_mixed_with_negative_weights():
     """On a star P has negative entries: mixed with it, positive variances could become negative."""
     made = small(algorithm="sdfeel", model="resnet18", graph="star", clients=6, cells=6)
     algorithm = made.job.algorithm
-    assert algorithm.exchange.mixing.min() < 0
+    assert algorithm.gossip.mixing.min() < 0
     path = "stem_norm/var"
     rng = np.random.default_rng(0)
     edges = {p: np.asarray(w) for p, w in algorithm.start(made.model.initialise(made.job.key)).items()}

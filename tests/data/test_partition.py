@@ -1,9 +1,14 @@
+import hashlib
+import os
+import time
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedge.data.partition import ASSIGNMENTS, CLASS_SPLITS, PARTITIONS, distribute
+from fedge.data import ASSIGNMENTS, CLASS_SPLITS, PARTITIONS, distribute, partition
 from fedge.errors import ConfigError
 
 BALANCED = np.repeat(np.arange(10, dtype=np.int32), 6000)[np.random.default_rng(0).permutation(60000)]
@@ -15,7 +20,7 @@ def deal(partition, labels=BALANCED, clients=60, cells=4, seed=0, **keys):
 
 @given(
     st.sampled_from(sorted(set(PARTITIONS) - {"drawn"})), st.integers(10, 40), st.integers(1, 6), st.integers(0, 5),
-    st.sampled_from(["balanced", "equal_shards"]), st.sampled_from(ASSIGNMENTS), st.integers(200, 400),
+    st.sampled_from(["balanced", "equal_shards"]), st.sampled_from(sorted(ASSIGNMENTS)), st.integers(200, 400),
 )  # fmt: skip
 @settings(deadline=None)
 def test_every_sample_has_one_owner_and_every_cell_a_client(partition, clients, cells, seed, split, how, samples):
@@ -135,3 +140,89 @@ def test_random_cells_of_one_class_clients_hold_4_23_classes_on_average():
 def test_too_many_or_too_few_clients(partition, clients):
     with pytest.raises(ConfigError, match=f"clients={clients}"):
         deal(partition, BALANCED[:1000], clients, 2)
+
+
+RECORDED = {  # by the first version, with `distribute` as below
+    "iid": "5ca6c66ae750a1d5",
+    "shards": "9957d410639eeb2b",
+    "cell_iid": "ce776d078304270b",
+    "one_class": "16a51fd5a75ed0b8",
+    "dirichlet": "4470bde058d89850",
+    "drawn": "ba8bd2f02b258811",
+}
+
+
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_who_gets_what_stays_what_it_was(partition):
+    """Bit for bit: with clients left empty, cells of one client, a single cell, as many clients as samples."""
+    found = hashlib.sha256()
+    concentrations = (1e-3, 0.5, 100.0) if partition == "dirichlet" else (0.5,)
+    splits = ("balanced", "equal_shards", "random_class") if partition == "one_class" else ("balanced",)
+    for n, clients, cells, seed in ((60, 11, 3, 0), (400, 40, 6, 1), (1000, 77, 77, 2), (200, 200, 1, 3)):
+        if partition in ("shards", "cell_iid") and clients * 2 > n:
+            continue
+        labels = np.random.default_rng(seed).integers(0, 10, n).astype(np.int32)
+        for how, concentration, split in product(("random", "edge_iid", "edge_niid"), concentrations, splits):
+            keys = {"how": how, "concentration": concentration, "class_split": split}
+            try:
+                dealt = deal(partition, labels, clients, cells, seed, **keys)
+            except ConfigError as problem:
+                found.update(repr(problem).encode())
+                continue
+            for array in dealt:
+                found.update(str(array.dtype).encode() + array.tobytes())
+    assert found.hexdigest()[:16] == RECORDED[partition]
+
+
+def test_many_clients_left_empty_are_served_in_time():
+    """Almost all of 30,000 clients take a sample from another; one search among all for each took minutes."""
+    labels = np.arange(30_000, dtype=np.int32) % 10
+    begin = time.process_time()
+    dealt = deal("dirichlet", labels, 30_000, 10, concentration=1e-3)
+    assert time.process_time() - begin < 10
+    assert (dealt.size == 1).all()
+
+
+class BegunError(Exception):
+    """A partition was asked for."""
+
+
+@pytest.fixture
+def begins(monkeypatch):
+    def begin(request):
+        raise BegunError
+
+    for name in PARTITIONS:
+        monkeypatch.setitem(partition.PARTITIONS, name, begin)
+
+
+def test_what_much_dealing_takes_is_said_before_it_begins(begins, caplog):
+    with pytest.raises(BegunError):
+        deal("drawn", clients=10**7, cells=10)
+    assert "dealing 100,000,000 samples to 10,000,000 clients, which takes about 1.5 GB" in caplog.text
+
+
+@pytest.mark.parametrize("how", ["random", "edge_iid"])
+def test_what_this_machine_does_not_have_is_refused(begins, monkeypatch, how):
+    """12 bytes for each of 10⁸ samples and 30 for each of 10⁷ clients; to count labels, 20 more and 8 per class."""
+    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 10**5, "SC_PAGE_SIZE": 4096}.__getitem__)
+    takes = {"random": "1.5", "edge_iid": "4.3"}[how]
+    with pytest.raises(ConfigError, match=rf"clients=10000000 takes about {takes} GB of memory, .* has 0.4 GB"):
+        deal("drawn", clients=10**7, cells=10, how=how)
+
+
+@pytest.mark.parametrize("clients", [10**9, 2**63, 10**30])
+def test_more_than_indices_can_count_is_refused(begins, clients):
+    with pytest.raises(ConfigError, match="there is room for 2,147,483,647"):
+        deal("drawn", clients=clients)
+
+
+def test_more_cells_than_clients_are_refused(begins):
+    with pytest.raises(ConfigError, match="cells=1000000000000 is more than clients=60"):
+        deal("iid", cells=10**12)
+
+
+def test_more_shares_than_can_be_drawn_in_time_are_refused(begins):
+    labels = np.zeros(1_000_001, np.int32)
+    with pytest.raises(ConfigError, match="1,100,000,000 shares"):
+        distribute(labels, clients=10**6, cells=1, partition="dirichlet", seed=0, classes=1100)

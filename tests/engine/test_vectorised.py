@@ -1,11 +1,15 @@
 """What must not change a result: chunk size, device count, how often it is run."""
 
+from types import SimpleNamespace
+
 import jax
 import numpy as np
 import pytest
 
 from fedge.algorithms import ALGORITHMS
 from fedge.engine import Reference, Vectorised, driver, memory, placement
+from fedge.engine.driver import chunk_sizes
+from fedge.engine.mesh import mesh_of
 from fedge.engine.several_calls import SeveralCalls
 from fedge.errors import ConfigError
 from tests.helpers import distance, small, train
@@ -94,6 +98,32 @@ def test_a_chunk_that_does_not_fit_is_halved_aloud(monkeypatch, caplog):
         asked = small(clients=11, chunk=3, **keys)
         expected, _ = Vectorised(asked.job).round(asked.start, 0)
         assert all((np.asarray(found[p]) == np.asarray(expected[p])).all() for p in expected)
+
+
+def test_what_does_not_fit_with_the_smallest_chunk_is_refused(monkeypatch):
+    monkeypatch.setattr(memory, "need_and_have", lambda program, mesh: (9.0, 1.0))
+    made = small()
+    with pytest.raises(ConfigError, match=r"a round of this run needs 9\.0 GB of 1\.0; take a smaller model"):
+        Vectorised(made.job).round(made.start, 0)
+
+
+def test_a_program_needs_its_results_and_what_it_holds_in_between_on_each_core(monkeypatch):
+    """Its inputs lie in the host's memory already, so what is left of that is without them."""
+    sizes = SimpleNamespace(temp_size_in_bytes=3e9, output_size_in_bytes=1e9, argument_size_in_bytes=50e9)
+    monkeypatch.setattr(memory, "free_memory", lambda: 7e9)
+    program = SimpleNamespace(memory_analysis=lambda: sizes)
+    assert memory.need_and_have(program, mesh_of(2)) == (8.0, 7.0)
+    with pytest.raises(memory.DoesNotFit):
+        memory.require_room(program, mesh_of(2))
+    memory.require_room(program, mesh_of(1))
+
+
+@pytest.mark.parametrize(
+    ("asked", "devices", "expected"),
+    [(0, 2, [0, 3, 2, 1]), (1, 2, [1]), (5, 1, [5, 3, 2, 1]), (100, 2, [100, 3, 2, 1])],
+)
+def test_chunk_sizes_are_halved_down_to_one_client(asked, devices, expected):
+    assert chunk_sizes(small(clients=11).job, asked, devices) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
+from typing import get_args
+
 import networkx as nx
 import pytest
 
 from fedge.core.sampling import SAMPLERS
-from fedge.data.partition import ASSIGNMENTS, CLASS_SPLITS, PARTITIONS
+from fedge.data import ASSIGNMENTS, CLASS_SPLITS, PARTITIONS
 from fedge.engine import ENGINES
 from fedge.errors import ConfigError
 from fedge.experiment.config import NAMES, Config, allowed, parse, words
@@ -55,7 +57,7 @@ def test_unknown_value_names_the_allowed():
             {"budget_seconds": 9, "local_steps": 10**9},
             r"rounds=1 × edge_rounds=4 × local_steps=1000000000 is more than",
         ),
-        ({"partition": "drawn", "clients": 10**6, "client_samples": 10**4}, "more than the 2147483647 samples"),
+        ({"partition": "drawn", "clients": 10**6, "client_samples": 10**4}, "draw 10,000,000,000 samples"),
         ({"algorithm": "sdfeel", "cells": 3000, "clients": 3000}, "cells=3000 is too many for sdfeel.*up to 2000"),
         (
             {"algorithm": "sdfeel", "cells": 900, "clients": 900, "graph": "erdos_renyi", "density": 1e-9},
@@ -123,11 +125,16 @@ def test_toml(tmp_path):
 
 
 def test_every_key_says_what_it_takes_and_means():
+    """Each choice and each limit of its type is named."""
     for key, field in Config.model_fields.items():
-        assert field.description
+        names = [c for part in (get_args(field.annotation) or ()) for c in (get_args(part) or (part,))]
+        limits = [getattr(m, side) for m in field.metadata for side in ("ge", "gt", "le", "lt") if hasattr(m, side)]
+        for named in {*(c for c in names if isinstance(c, str)), *(f"{n:.15g}" for n in limits)} - {"custom"}:
+            assert named in allowed(key).replace(",", "").split(), (key, named)
         assert allowed(key) != "a name" or key in ("graph", "cut")
         number = allowed(key).startswith(("an integer", "a number"))
         assert not number or ("≤" in allowed(key) or "<" in allowed(key)), f"{key} has no upper limit"
+        assert len(field.description.split()) > 1, key
 
 
 def test_names_are_those_of_what_they_name():

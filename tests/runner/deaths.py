@@ -19,13 +19,17 @@ class Reaper:
 
     def __init__(self) -> None:
         self.folder, self.left, self.seen, self.armed = "", -1, 0, False
+        self.error: BaseException | None = None
         sys.addaudithook(self._hook)
 
     def _hook(self, event: str, arguments: tuple) -> None:
         if not self.armed or not self._changes(event, arguments):
             return
         self.seen += 1
-        if self.left >= 0 and self.seen > self.left:
+        if self.error is not None:
+            if self.seen == self.left + 1 and event != "os.remove":  # what fails once may be tidied up
+                raise self.error
+        elif self.left >= 0 and self.seen > self.left:
             raise Death
 
     def _changes(self, event: str, arguments: tuple) -> bool:
@@ -36,9 +40,10 @@ class Reaper:
         return isinstance(arguments[0], (str, Path)) and str(arguments[0]).startswith(self.folder)
 
     @contextmanager
-    def strikes(self, folder: Path, before: int = -1):
-        """The n-th change (from 0) under the folder is death; without a number changes are only counted."""
-        self.folder, self.left, self.seen, self.armed = str(folder), before, 0, True
+    def strikes(self, folder: Path, before: int = -1, error: OSError | None = None):
+        """The n-th change (from 0) under the folder is death, or fails with an error; without a number changes are only
+        counted."""
+        self.folder, self.left, self.seen, self.armed, self.error = str(folder), before, 0, True, error
         try:
             yield
         except Death:

@@ -10,8 +10,10 @@ import pytest
 from flax import nnx
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 import fedge
+from fedge.cli import app
 from fedge.data import load
 from fedge.errors import ConfigError, RunError
 from fedge.models import from_nnx
@@ -267,3 +269,24 @@ def test_what_cannot_be_continued_is_not_begun_again(tmp_path):
     with pytest.raises(RunError, match="checkpoint_every=0, so there is no state to go on from"):
         resume(tmp_path / "x")
     assert (tmp_path / "x/metrics.jsonl").read_bytes() == before
+
+
+def test_show_says_what_a_folder_holds(copy):
+    """Also of a run whose process died, and of one that was changed."""
+
+    def show(*words):
+        return CliRunner().invoke(app, ["show", str(copy), *words])
+
+    good = show("--verify")
+    assert good.exit_code == 0, good.output
+    assert "hierfavg, finished" in good.stdout
+    assert "round 3 of 3: accuracy" in good.stdout
+    assert "checkpoint.safetensors, after round 3" in good.stdout
+    about = json.loads((copy / "run.json").read_text())
+    (copy / "run.json").write_text(json.dumps(about | {"state": "running"}))
+    assert json.loads(show("--format", "json").stdout)["state"] == "lost"
+    (copy / "run.json").write_text(json.dumps(about))
+    (copy / "ledger.json").write_text("{}")
+    bad = show("--verify")
+    assert (bad.exit_code, bad.stdout) == (4, "")
+    assert "ledger.json is not as it was written" in bad.stderr

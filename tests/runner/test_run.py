@@ -1,9 +1,4 @@
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 
 import jax
 import numpy as np
@@ -109,35 +104,13 @@ def test_resume_after_an_interrupt(tmp_path, stop):
     assert (tmp_path / "cut/metrics.jsonl").read_text() == (tmp_path / "whole/metrics.jsonl").read_text()
 
 
-def test_resume_after_sigkill(tmp_path):
-    """A real process, killed without warning between two checkpoints."""
-    command = [sys.executable, "-m", "fedge.cli", "run"]
-    keys = ["hierfavg", "rounds=40", "clients=8", "checkpoint_every=3", "devices=2", "batch=5", "--format", "json"]
-    environment = os.environ | {"FEDGE_CACHE": str(tmp_path / "cache")}
-    whole = subprocess.run(
-        [*command, *keys, "--out", str(tmp_path / "whole")], env=environment, capture_output=True, text=True, check=True
-    )
-    process = subprocess.Popen([*command, *keys, "--out", str(tmp_path / "cut")], env=environment,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
-    metrics = tmp_path / "cut/metrics.jsonl"
-    deadline = time.monotonic() + 120
-    while not (metrics.exists() and metrics.read_text().count("\n") >= 5) and time.monotonic() < deadline:
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert metrics.read_text().count("\n") < 40, "the run was over before it could be killed"
-    resumed = subprocess.run([*command, "--resume", str(tmp_path / "cut"), "--format", "json"], env=environment,
-                             capture_output=True, text=True, check=True)  # fmt: skip
-    assert json.loads(resumed.stdout)["history"] == json.loads(whole.stdout)["history"]
-    assert same_weights(tmp_path / "whole", tmp_path / "cut")
-
-
 def test_a_line_cut_short_by_a_crash_is_dropped(tmp_path):
     whole = start(tmp_path, "whole")
     start(tmp_path, "cut")
     metrics = tmp_path / "cut/metrics.jsonl"
     metrics.write_text(metrics.read_text()[:-20])
-    (tmp_path / "cut/checkpoint.safetensors").unlink()
+    for checkpoint in (tmp_path / "cut").glob("checkpoint*"):
+        checkpoint.unlink()
     assert fedge.run(resume=tmp_path / "cut", dataset=toy()).history == whole.history
 
 

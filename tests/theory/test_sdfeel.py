@@ -15,6 +15,8 @@ from fedge.theory.sdfeel import (
     corollary1_rate,
     disagreement_fixed,
     lemma2_printed,
+    lemma5,
+    lemma6,
     theorem1_fixed,
     theorem1_printed,
     v1_lemma8,
@@ -141,11 +143,30 @@ def test_fixed_bound_holds_on_quadratics(name, tau1, tau2, alpha, uneven):
     assert spread <= sum(disagreement_fixed(setting, lr).values()) + 1e-12
 
 
-def test_printed_lemma_fails_where_clients_differ():
-    """Lemma 5(f)'s step on F_{1,2} = ½(w ∓ 1)², w_i = u = 0: ‖∇F(u) − ∇F_i(w_i)‖ = 1 but L‖u − w_i‖ = 0."""
-    gradient = lambda w, c: w - c  # noqa: E731
-    mean = (gradient(0, 1) + gradient(0, -1)) / 2
-    assert abs(mean - gradient(0, 1)) == 1
+def test_the_printed_lemma_5_fails_where_clients_differ():
+    """S1: F_{1,2} = ½(w ∓ 1)², w_i = u = 0, η = 0.1, no noise: F(u) stays, the print has it fall by 0.05·0.8."""
+    s = replace(BASE, s2=0.5, sigma2=0.0, kappa2=1.0)
+    printed, fixed = (lemma5(s, 0.1, 0.0, 1.0, 0.0, clients=2, fixed=f).value for f in (False, True))
+    assert printed == pytest.approx(-0.04)
+    assert printed < 0 <= fixed
+
+
+@given(st.integers(0, 10**6), st.integers(1, 6), st.floats(0.001, 1))
+def test_the_fixed_lemmas_5_and_6_hold_on_quadratics(seed, clients, lr):
+    """F_i = ½(w − c_i)ᵀH(w − c_i), exact gradients: ∇F_i − ∇F is H(c̄ − c_i) at any model; L = 1 ≥ H."""
+    rng = np.random.default_rng(seed)
+    m, h = rng.dirichlet(np.ones(clients)), rng.uniform(0, 1, 3)
+    centre, w = rng.normal(size=(3, clients)), rng.normal(size=(3, clients))
+    mean, u = centre @ m, w @ m
+    own, whole = h[:, None] * (w - centre), h[:, None] * (w - mean[:, None])
+    after = u - lr * own @ m
+    fall = 0.5 * h @ ((after - mean) ** 2 - (u - mean) ** 2)
+    unlike = ((own - whole) ** 2).sum(0)
+    s = replace(BASE, s2=float(m @ m), sigma2=0.0, kappa2=float(m @ unlike))
+    gradient2, own2, apart = float((h**2) @ (u - mean) ** 2), m @ (own**2).sum(0), m @ ((w.T - u) ** 2).sum(1)
+    assert fall <= lemma5(s, lr, gradient2, own2, apart, clients, fixed=True).value + 1e-12
+    s = replace(s, kappa2=float(unlike.max()))
+    assert m @ (whole**2).sum(0) <= lemma6(s, own2, fixed=True).value * (1 + 1e-12)
 
 
 def test_lemma_2_as_printed():
@@ -155,15 +176,14 @@ def test_lemma_2_as_printed():
     assert list(terms.values()) == pytest.approx([0.02 * 1100 / 3 * 2, 0.02 * (1100 / 3 + 20) * 3, 0.02 * 40 * 7])
 
 
-def test_lemma_6_drops_a_cross_term():
-    """S2: F_{1,2} = 2w ∓ cos w at w = ∓π/2, m = (½, ½), κ = 1: ‖Σ m_i(∇F(w_i) …)‖² is 4, the print allows 1.5."""
-    w, sign = np.array([-np.pi / 2, np.pi / 2]), np.array([1.0, -1.0])
-    own = 2 + sign * np.sin(w)  # ∇F_i(w_i) = 1
-    whole = np.full(2, 2.0)  # ∇F = 2 everywhere: the two sines cancel
-    m = np.array([0.5, 0.5])
-    assert (m * whole**2).sum() == pytest.approx(4)
-    assert (m**2).sum() * 1 + (m * own**2).sum() == pytest.approx(1.5)
-    assert 2 * 1 + 2 * (m * own**2).sum() >= 4  # the repaired 2κ² + 2J holds
+def test_the_printed_lemma_6_drops_a_cross_term():
+    """S2: F_{1,2} = 2w ∓ cos w at w = ∓π/2, m = (½, ½), κ = 1, J = 1: Σ m_i‖∇F(w_i)‖² is 4, the print allows 1.5."""
+    s = replace(BASE, s2=0.5, kappa2=1.0)
+    own = 2 + np.array([1.0, -1.0]) * np.sin([-np.pi / 2, np.pi / 2])  # ∇F_i(w_i); ∇F = 2 everywhere
+    j = (0.5 * own**2).sum()
+    printed, fixed = (lemma6(s, j, fixed=f).value for f in (False, True))
+    assert printed == pytest.approx(1.5)
+    assert printed < 4 <= fixed
 
 
 def test_the_papers_operator_loses_the_mean_for_unequal_cells():

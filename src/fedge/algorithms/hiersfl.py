@@ -82,7 +82,7 @@ def hiersfl_v2(knobs: Knobs, topology: Topology, model: ModelDescription) -> Alg
 
 
 def client_stages(model: ModelDescription, cut: str | None) -> tuple[str, ...]:
-    """The stages up to the cut; the first one, unless a cut is given."""
+    """Return the stages up to the cut; the first one, unless a cut is given."""
     if len(model.stages) == 1 and cut not in (BOTTOM, TOP, *model.stages):
         raise ConfigError(
             "hiersfl cuts a model between its stages, but this one has only one; give its module an attribute `stages` "

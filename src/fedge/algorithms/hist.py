@@ -57,7 +57,7 @@ def hist(knobs: Knobs, topology: Topology, model: ModelDescription) -> Algorithm
         stacks = []
         for ids in anatomy.stacks:
             weights = {path: anatomy.gather(path, x, order, ids) for path, x in w.items()}
-            masks = anatomy.owned(now.key, ids, mode)
+            masks = anatomy.ownership(now.key, ids, mode)
             for path, mask in masks.items():
                 masks[path] = mask.astype(w[path].dtype)
                 weights[path] = weights[path] * masks[path]
@@ -107,7 +107,7 @@ def _sibling(path: str, name: str) -> str:
 
 @dataclass(frozen=True)
 class Anatomy:
-    """How a model comes apart into N pieces."""
+    """This knows how a model comes apart into N pieces."""
 
     cells: int
     units: dict[str, int]  # group → how many
@@ -156,7 +156,7 @@ class Anatomy:
 
     @property
     def stacks(self) -> tuple[tuple[int, ...], ...]:
-        """Cells of equal shapes: all, or all but the last, which takes the remainders."""
+        """List the cells of equal shapes: all, or all but the last, which takes the remainders."""
         every = tuple(range(self.cells))
         even = all(size % self.cells == 0 for size in self.units.values())
         return (every,) if even else (every[:-1], every[-1:])
@@ -166,20 +166,20 @@ class Anatomy:
         return {name: jax.random.permutation(fold(key, n), self.units[name]) for n, name in names}
 
     def block(self, name: str, order: Order, ids: tuple[int, ...]) -> Array:
-        """Cells × units: which units of a group each of these cells owns."""
+        """Return, as cells × units, which units of a group each of these cells owns."""
         size = self.units[name] // self.cells
         end = self.units[name] if ids[-1] == self.cells - 1 else (ids[-1] + 1) * size
         return order[name][ids[0] * size : end].reshape(len(ids), -1)
 
     def gather(self, path: str, x: Array, order: Order, ids: tuple[int, ...]) -> Array:
-        """Cells × …: the part of a parameter that each of these cells holds."""
+        """Return, as cells × …, the part of a parameter that each of these cells holds."""
         if path not in self.axis:
             return jnp.broadcast_to(x, (len(ids), *x.shape))
         name, axis = self.axis[path]
         return jnp.moveaxis(jnp.take(x, self.block(name, order, ids), axis), axis, 0)
 
     def scatter(self, path: str, parts: list[Array], order: Order) -> Array:
-        """The inverse of `gather`: all cells' parts back in place."""
+        """Undo `gather`: put all cells' parts back in place."""
         name, axis = self.axis[path]
         pieces = []
         for part in parts:
@@ -187,8 +187,8 @@ class Anatomy:
             pieces.append(together.reshape(*part.shape[1 : axis + 1], -1, *part.shape[axis + 2 :]))
         return jnp.take(jnp.concatenate(pieces, axis), jnp.argsort(order[name]), axis)
 
-    def owned(self, key: Array, ids: tuple[int, ...], mode: str) -> Weights:
-        """path → cells × …: 1 where a cell owns an entry, for the paths that are dealt out entry by entry."""
+    def ownership(self, key: Array, ids: tuple[int, ...], mode: str) -> Weights:
+        """Mark what is dealt out entry by entry: path → cells × …, 1 where a cell owns an entry."""
         if mode not in (OWNER, NONE):
             return {}
         total = sum(math.prod(shape) for shape in self.meeting.values())
@@ -204,7 +204,7 @@ class Anatomy:
         return masks
 
     def fresh_biases(self, key: Array, ids: tuple[int, ...], weights: Weights) -> Weights:
-        """Drawn as PyTorch draws them for a layer of the submodel's size, anew for each cell."""
+        """Draw biases as PyTorch does for a layer of the submodel's size, anew for each cell."""
         drawn = {}
         for number, path in enumerate(sorted(self.biases)):
             kernel = weights[_sibling(path, "kernel")]

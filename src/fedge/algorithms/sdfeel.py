@@ -21,6 +21,8 @@ Departures from the paper, and why:
 
 from __future__ import annotations
 
+import math
+
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
@@ -28,6 +30,7 @@ from numpy.typing import NDArray
 
 from fedge.core import tree
 from fedge.core.contract import Algorithm, Gossip, Knobs, ModelDescription, Round, Stack
+from fedge.core.memory import require_memory, state_memory
 from fedge.core.schedule import Schedule
 from fedge.core.topology import Matrix, Topology
 from fedge.core.tree import Weights
@@ -39,6 +42,13 @@ def sdfeel(knobs: Knobs, topology: Topology, model: ModelDescription) -> Algorit
     every_cell = tuple(range(topology.cells))
     from fedge.core.graph import edge_graph, mixing_matrix
 
+    numbers = sum(math.prod(w.shape) for w in model.template.values())
+    require_memory(
+        f"sdfeel with cells={topology.cells} and a model of {numbers:,} numbers, before and after a round,",
+        2 * topology.cells * numbers * 4,
+        "take fewer cells or a smaller model",
+        state_memory(),
+    )
     graph = edge_graph(knobs.graph or "", topology.cells, knobs.density or 0.0, knobs.seed)
     mixing, zeta = mixing_matrix(graph, topology.cell_weight)
     if knobs.mixing == "mean":
@@ -93,14 +103,14 @@ Table = tuple[NDArray[np.int32], Matrix]
 
 
 def neighbours(mixing: Matrix) -> Table:
-    """P without its zeros: row n has, for each edge d, a neighbour j (or d itself) and P[j, d]; short rows weigh 0."""
+    """Leave the zeros of P out: row n has, for each edge d, a neighbour j (or d) and P[j, d]; short rows weigh 0."""
     width = int((mixing != 0).sum(0).max())
     who = np.argsort(mixing == 0, axis=0, kind="stable")[:width].astype(np.int32)
     return who, np.take_along_axis(mixing, who, 0)
 
 
 def _gossip(table: tuple[Array, Array], steps: int, models: Weights) -> Weights:
-    """w_d ← Σ_j w_j P[j,d], `steps` times, one neighbour at a time: no edge meets one it has no link to."""
+    """Set w_d ← Σ_j w_j P[j,d], `steps` times, one neighbour at a time: no edge meets one it has no link to."""
 
     def exchange(_: Array, models: Weights) -> Weights:
         def add(n: Array, total: Weights) -> Weights:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from fedge import __version__
 from fedge.algorithms import ALGORITHMS
-from fedge.cli import cost, data, reproduce, run
+from fedge.cli import cost, data, reproduce, run, show
 from fedge.cli.common import HINT, guarded
 from fedge.errors import ConfigError, RunError, brief
 from fedge.experiment.config import Config
@@ -57,6 +57,7 @@ app = typer.Typer(
 app.command("run", epilog=HINT)(run.run_command)
 app.command("compare", epilog=HINT)(run.compare_command)
 app.command("reproduce")(reproduce.reproduce_command)
+app.command("show")(show.show_command)
 app.add_typer(data.app, name="data")
 app.add_typer(cost.app, name="cost")
 

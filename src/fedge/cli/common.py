@@ -114,17 +114,16 @@ def folder_of(out: str | None) -> Path | None:
 class Narrator(Ticker):
     """A ticker that first draws what is about to run: the topology once, each graph between edges."""
 
-    def __init__(self, console: Console | None) -> None:
+    def __init__(self, console: Console | None, compared: bool = False) -> None:
         super().__init__()
-        self._stage = console
+        self._stage, self._compared = console, compared
         self._drawn = False
 
     def ready(self, experiment: Experiment, out: Path) -> None:
         if self._stage is not None:
             if not self._drawn:
-                terminal.say(
-                    self._stage, f"{terminal.describe(experiment)}\n\n{terminal.topology_picture(experiment)}\n"
-                )
+                picture = terminal.topology_picture(experiment, self._compared)
+                terminal.say(self._stage, f"{terminal.describe(experiment)}\n\n{picture}\n")
                 self._drawn = True
             if graph := terminal.graph_picture(experiment):
                 terminal.say(self._stage, f"{graph}\n")
@@ -137,11 +136,16 @@ def stop_request() -> signals.StopRequest | None:
 
 
 def figures(results: list[Result], folder: Path) -> list[Path]:
-    from fedge.view import plots  # matplotlib takes a while to import, and a refused run never needs it
+    from fedge.view import hierarchy, plots  # matplotlib takes a while to import, and a refused run never needs it
 
-    made = results[0].experiment
-    drawn = {"curves": plots.curves(results), "labels": plots.label_heatmap(made), "topology": plots.topology(made)}
+    every = [r.experiment for r in results]
+    made = next((e for e in every if e.job.algorithm.has_edges), every[0])
+    drawn = {
+        "curves": plots.curves(results),
+        "labels": hierarchy.label_heatmap(made),
+        "topology": hierarchy.topology(made),
+    }
     for r in results:
-        if graph := plots.edge_graph(r.experiment):
+        if graph := hierarchy.edge_graph(r.experiment):
             drawn["graph"] = graph
     return [path for name, figure in drawn.items() for path in plots.save(figure, folder / name)]

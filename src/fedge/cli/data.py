@@ -53,9 +53,9 @@ def data_partition(
         device.prepare()
         made = experiment(chosen)
         console = Console()
-        from fedge.view import plots
+        from fedge.view import hierarchy, plots
 
         place.parent.mkdir(parents=True, exist_ok=True)
-        plots.save(plots.label_heatmap(made), place.with_suffix(""))
+        plots.save(hierarchy.label_heatmap(made), place.with_suffix(""))
         terminal.say(console, terminal.cell_lines(made))
         terminal.say(console, f"heat map: {place.with_suffix('.png')} (and .pdf)")

@@ -19,7 +19,7 @@ class Draw(StrEnum):
 
 
 def reproduce_command(
-    target: Annotated[str, typer.Argument(metavar="PAPER[/FIGURE]", help="for instance sdfeel/fig4b or 'hist/fig2*'")],
+    target: Annotated[str, typer.Argument(metavar="PAPER[/FIGURE]", help="sdfeel/fig4b, 'hist/fig2*', ./MY_OWN/fig1")],
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, max=1000, help="instead of the recipe's")] = None,
     variant: Annotated[str | None, typer.Option("--variant", help="printed, tuned, …: all unless given")] = None,
     out: Annotated[str | None, typer.Option("--out", metavar="DIR", help="default: papers/PAPER/results")] = None,

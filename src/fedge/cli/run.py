@@ -94,9 +94,9 @@ def compare_command(
 ) -> None:
     """Run several algorithms (unless named, each paper's own) on the same data, clients and initial model."""
     console = Console()
-    ticker = Narrator(console if format is Format.text else None)
+    names = [w for w in words or [] if "=" not in w]
+    ticker = Narrator(console if format is Format.text else None, compared=len(names) != 1)
     with guarded(ticker):
-        names = [w for w in words or [] if "=" not in w]
         keys = gather([w for w in words or [] if "=" in w], config, seed)
         results = comparison.compare(
             names, keys, out=folder_of(out), resume=resume, listener=ticker, stop=stop_request()

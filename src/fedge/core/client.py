@@ -38,13 +38,13 @@ class Data(NamedTuple):
 
 class Forward(Protocol):
     def __call__(self, weights: Weights, x: Array, *, train: bool, key: Array) -> tuple[Array, Weights]:
-        """Logits and the running statistics after this batch (empty for a model that keeps none)."""
+        """Return logits and the running statistics after this batch (none for a model that keeps none)."""
         ...
 
 
 @dataclass(frozen=True)
 class Task:
-    """What each client does at an iteration; a value of pure functions and sizes known when a program is traced."""
+    """This says what a client does at an iteration: a value of pure functions and sizes known at tracing."""
 
     forward: Forward
     trainable: frozenset[str]
@@ -57,7 +57,7 @@ class Task:
     split: Split | None = None  # take gradients by messages between the two halves of a split model
 
     def inputs(self, data: Data, index: Array) -> tuple[Array, Array]:
-        """Images and labels of these samples.
+        """Look up the images and labels of these samples.
 
         For windows in two halves on a CPU: XLA does not fuse beyond a concatenation, and would otherwise look up each
         pixel anew for every tap of a convolution (90 µs of a CNN's step of 630, instead of 35).
@@ -67,14 +67,14 @@ class Task:
         return normalise(jnp.concatenate([data.x[i] for i in halves]), self.scale, self.dtype), data.y[index]
 
     def indices(self, key: Array, data: Data, client: Array, first: Array, steps: int) -> Array:
-        """The samples [steps, B] that a client uses from iteration `first` on."""
+        """Draw the samples [steps, B] that a client uses from iteration `first` on."""
         own = self.sampler(fold(key, Purpose.BATCH, client), first, steps, self.batch, data.size[client])
         return data.order[data.start[client] + own]
 
     def gradient(
         self, weights: Weights, data: Data, index: Array, key: Array, client: Array, iteration: Array
     ) -> tuple[Array, Weights, Weights]:
-        """Minibatch loss, its gradient over the trainable paths, and the running statistics after the batch."""
+        """Return a minibatch's loss, its gradient over the trainable paths, and the running statistics after it."""
         x, y = self.inputs(data, index)
         dropout = fold(key, Purpose.DROPOUT, client, iteration)
         if self.split is not None:
@@ -91,7 +91,7 @@ class Task:
     def _by_messages(
         self, split: Split, weights: Weights, x: Array, y: Array, key: Array
     ) -> tuple[Array, Weights, Weights]:
-        """The same gradient; each function below is handed only what its side of the network has."""
+        """Find the same gradient; each function below is handed only what its side of the network has."""
         params, rest = tree.split(weights, self.trainable.__contains__)
         mine, theirs = tree.split(params, split.on_client)
         my_rest, their_rest = tree.split(rest, split.on_client)
@@ -109,19 +109,19 @@ class Task:
         statistics: Weights,
         mask: Weights | None,
     ) -> tuple[Weights, optax.OptState]:
-        """One optimiser step; coordinates outside the mask stay where they are, whatever the optimiser does."""
+        """Make one optimiser step; coordinates outside the mask stay where they are, whatever the optimiser does."""
 
-        def owned(tensors: Weights) -> Weights:
+        def within_mask(tensors: Weights) -> Weights:
             return {path: x * mask[path] if mask and path in mask else x for path, x in tensors.items()}
 
         params, rest = tree.split(weights, self.trainable.__contains__)
-        delta, memory = self.optimiser(lr).update(owned(gradient), memory, params)
+        delta, memory = self.optimiser(lr).update(within_mask(gradient), memory, params)
         assert isinstance(delta, dict)
-        delta = owned(delta)
+        delta = within_mask(delta)
         return {path: p + delta[path] for path, p in params.items()} | rest | statistics, memory
 
     def fresh(self, lr: Array, weights: Weights) -> optax.OptState:
-        """The optimiser's memory at the start of an edge round: a client keeps nothing from one to the next."""
+        """Make the optimiser's memory at the start of an edge round: a client keeps nothing from one to the next."""
         return self.optimiser(lr).init(tree.split(weights, self.trainable.__contains__)[0])
 
 

@@ -97,7 +97,7 @@ class Algorithm:
 
     @property
     def gossip(self) -> Gossip | None:
-        """How edges exchange models with each other, where they do."""
+        """This says how edges exchange models with each other, where they do."""
         return self.exchange if isinstance(self.exchange, Gossip) else None
 
     @property

@@ -11,6 +11,7 @@ import networkx as nx
 import numpy as np
 
 from fedge.core.keys import Purpose, host_rng
+from fedge.core.memory import require_memory
 from fedge.core.topology import GRAPHS, Matrix
 from fedge.errors import ConfigError, brief, unknown
 
@@ -20,7 +21,7 @@ def _bipartite(n: int) -> nx.Graph:
 
 
 def _grid(n: int) -> nx.Graph:
-    """The most square grid with n nodes."""
+    """Make the most square grid with n nodes."""
     rows = max(r for r in range(1, int(n**0.5) + 1) if n % r == 0)
     return nx.convert_node_labels_to_integers(nx.grid_2d_graph(rows, n // rows), ordering="sorted")
 
@@ -34,14 +35,21 @@ BUILD = {
     "grid": _grid,
 }
 TRIES = 1000
+LINK = 510  # bytes of one link: 140 in networkx, the rest for both of its directions in the ledger and the clock
+MATRICES = 5  # of edges × edges in float64 that lie in memory at once while P and its spectrum are made
 
 
 def edge_graph(name: str, edges: int, density: float = 0.4, seed: int = 0) -> nx.Graph:
-    """A graph over `edges` edge servers: a name, or its links written out as "0-1 1-2 2-0".
+    """Make a graph over `edges` edge servers from a name, or its links written out as "0-1 1-2 2-0".
 
     `bipartite` is K_{n,n} for an even count (ζ = 1/3). `erdos_renyi` links each pair with probability `density`, drawn
     from the seed until the graph is connected.
     """
+    require_memory(
+        f"graph={name[:20]} with cells={edges}",
+        LINK * link_count(name, edges, density) + MATRICES * 8 * edges**2,
+        "take fewer cells",
+    )
     if any(c.isdigit() for c in name):
         graph = parse_links(name)
     elif name == "erdos_renyi":
@@ -55,6 +63,12 @@ def edge_graph(name: str, edges: int, density: float = 0.4, seed: int = 0) -> nx
         raise ConfigError(f"the edge graph links {sorted(graph)}, but with cells={edges} servers are 0 to {edges - 1}")
     graph.add_nodes_from(range(edges))
     return require_connected(graph)
+
+
+def link_count(name: str, edges: int, density: float) -> float:
+    """Estimate the links of such a graph; 0 where they are few or the name is unknown."""
+    every = edges * (edges - 1) / 2
+    return {"complete": every, "bipartite": edges**2 / 4, "erdos_renyi": density * every}.get(name, 0)
 
 
 def require_connected(graph: nx.Graph) -> nx.Graph:
@@ -75,7 +89,7 @@ def _erdos_renyi(edges: int, density: float, seed: int) -> nx.Graph:
 
 
 def parse_links(text: str) -> nx.Graph:
-    """From "0-1 1-2"; self-links and repeated ones are no information and are refused."""
+    """Read "0-1 1-2"; self-links and repeated ones carry no information and are refused."""
     graph = nx.Graph()
     for link in text.replace(",", " ").split():
         ends = re.fullmatch(r"([0-9]{1,9})-([0-9]{1,9})", link)
@@ -93,7 +107,7 @@ def write_links(graph: nx.Graph) -> str:
 
 
 def mixing_matrix(graph: nx.Graph, cell_weight: Matrix) -> tuple[Matrix, float]:
-    """(P, ζ): the best constant-step mixing matrix that keeps the weighted mean, P = I − ε·L·Ω⁻¹ with Ω = diag(m̃).
+    """Return (P, ζ): the best constant-step mixing matrix that keeps the weighted mean, P = I − ε·L·Ω⁻¹, Ω = diag(m̃).
 
     Column convention: the new model of cell d is Σ_j w_j P[j,d]. Columns sum to one and P·m̃ = m̃. ε = 2/(λ_1+λ_{D−1})
     and ζ = (λ_1−λ_{D−1})/(λ_1+λ_{D−1}) from the eigenvalues of L·Ω⁻¹, which Ω^{-1/2}·L·Ω^{-1/2} shares. For equal cells

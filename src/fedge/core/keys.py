@@ -15,7 +15,7 @@ from jax import Array, lax
 
 
 class Purpose(IntEnum):
-    """What a draw is for. The numbers are part of every recorded result: append, never renumber."""
+    """This names what a draw is for. The numbers are part of every recorded result: append, never renumber."""
 
     INIT = 1
     PARTITION = 2
@@ -33,14 +33,14 @@ def root(seed: int) -> Array:
 
 
 def fold(key: Array, *names: int | Array) -> Array:
-    """The key of a draw named by integers, for instance `fold(root(seed), Purpose.BATCH, client)`."""
+    """Make the key of a draw that integers name, for instance `fold(root(seed), Purpose.BATCH, client)`."""
     for name in names:
         key = jax.random.fold_in(key, jnp.asarray(name, jnp.uint32))
     return key
 
 
 def host_rng(seed: int, purpose: Purpose, *names: int) -> np.random.Generator:
-    """The same idea for draws made once, on the host, before training (partitions, assignments)."""
+    """Do the same for draws that are made once, on the host, before training (partitions, assignments)."""
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, int(purpose), *names])))
 
 
@@ -48,21 +48,21 @@ SWAPS = 32  # pairs of positions are then uniform to within what 10⁵ draws can
 
 
 def _mix(x: Array) -> Array:
-    """A 32-bit avalanche (the MurmurHash3 finaliser): each input bit flips each output bit half the time."""
+    """Spread bits like an avalanche (MurmurHash3's finaliser): each input bit flips each output bit half the time."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)
     x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
     return x ^ (x >> 16)
 
 
 def _below(x: Array, n: Array) -> Array:
-    """⌊x·n / 2³²⌋: 32 random bits to a number in [0, n), without 64-bit integers or division."""
+    """Return ⌊x·n / 2³²⌋: 32 random bits become a number in [0, n), without 64-bit integers or division."""
     a, b, c, d = x >> 16, x & 0xFFFF, n >> 16, n & 0xFFFF
     low = a * d + ((b * d) >> 16)
     return a * c + (low >> 16) + ((b * c + (low & 0xFFFF)) >> 16)
 
 
 def permute(key: Array, epoch: Array, position: Array, n: Array) -> Array:
-    """Where `position` in [0, n) lands in the pseudo-random permutation of [0, n) named by (key, epoch).
+    """Return where `position` in [0, n) lands in the pseudo-random permutation of [0, n) named by (key, epoch).
 
     A swap-or-not shuffle (Hoang, Morris, Rogaway: An Enciphering Scheme Based on a Card Shuffle, CRYPTO 2012): each
     round pairs x with K − x mod n for a random K and swaps the two or not by a random bit that both agree on. One index

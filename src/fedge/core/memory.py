@@ -1,9 +1,11 @@
-"""How much memory is left on this host, and refusing what cannot fit before it is allocated."""
+"""This knows how much memory is left, and refuses what cannot fit before it is allocated."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
+
+import jax
 
 from fedge.errors import ConfigError
 
@@ -16,11 +18,17 @@ def free_memory(root: Path = Path("/")) -> float:
     return min([_left_on_host(root), *_left_in_groups(root)])
 
 
-def require_memory(what: str, needed: float, advice: str) -> None:
+def state_memory() -> float:
+    """Return the bytes that a state may take: all that an accelerator has, or what is free on this host."""
+    device = jax.local_devices()[0]
+    return free_memory() if device.platform == "cpu" else (device.memory_stats() or {}).get("bytes_limit", math.inf)
+
+
+def require_memory(what: str, needed: float, advice: str, free: float | None = None) -> None:
     """Refuse what needs more bytes than are free, in one sentence: what it is, the figures, and what to do instead."""
-    free = free_memory()
+    free = free_memory() if free is None else free
     if needed > free:
-        raise ConfigError(f"{what} needs {needed / 1e9:.3g} GB of memory, of which {free / 1e9:.3g} are free; {advice}")
+        raise ConfigError(f"{what} needs {needed / 1e9:.3g} GB of memory and {free / 1e9:.3g} GB are free; {advice}")
 
 
 def _left_on_host(root: Path) -> float:
@@ -32,7 +40,7 @@ def _left_on_host(root: Path) -> float:
 
 
 def _left_in_groups(root: Path) -> list[float]:
-    """The limit of each control group (version 2 or 1) around this process, less what it uses and cannot drop."""
+    """Return each limit of a control group (version 2 or 1) around this process, less what is used and cannot go."""
     try:
         lines = [line.split(":", 2) for line in (root / "proc/self/cgroup").read_text().splitlines()]
     except OSError:

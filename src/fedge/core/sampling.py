@@ -19,7 +19,7 @@ Sampler = Callable[[Array, Array, int, int, Array], Array]
 
 
 def epoch(key: Array, first: Array, steps: int, batch: int, size: Array) -> Array:
-    """Without replacement: an endless stream of shuffled passes over the client's data, cut into full batches.
+    """Draw without replacement: an endless stream of shuffled passes over the client's data, cut into full batches.
 
     A batch may straddle two passes, so every batch is full whatever the client's size.
     """
@@ -30,7 +30,7 @@ def epoch(key: Array, first: Array, steps: int, batch: int, size: Array) -> Arra
 
 
 def iid(key: Array, first: Array, steps: int, batch: int, size: Array) -> Array:
-    """With replacement: what the theory assumes."""
+    """Draw with replacement, as the theory assumes."""
 
     def draw(iteration: Array) -> Array:
         return jax.random.randint(fold(key, iteration), (batch,), 0, size, jnp.int32)
@@ -42,7 +42,7 @@ SAMPLERS: dict[str, Sampler] = {"epoch": epoch, "iid": iid}
 
 
 def participants(n: int, fraction: float) -> int:
-    """How many of a cell's `n` clients take part in an edge round: at least one, halves rounded up."""
+    """Count the participants of an edge round among a cell's `n` clients: at least one, halves rounded up."""
     return max(1, math.floor(n * fraction + 0.5))
 
 
@@ -71,7 +71,7 @@ def draw_participants(
 
 @partial(jax.jit, static_argnames="width")
 def _permuted_ranks(key: Array, cells: Array, sizes: Array, numbers: Array, width: int) -> Array:
-    """Rounds × cells × width: who comes first, second, … in each cell."""
+    """Return, as rounds × cells × width, who comes first, second, … in each cell."""
 
     def draw(cell: Array, size: Array, number: Array) -> Array:
         return permute(fold(key, Purpose.PARTICIPATION, cell), number, jnp.arange(width), size)

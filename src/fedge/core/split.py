@@ -60,7 +60,7 @@ def client_forward(split: Split, half: Weights, x: Array, y: Array, key: Array) 
 def edge_step(
     split: Split, params: Weights, rest: Weights, message: Uplink, key: Array
 ) -> tuple[Array, Weights, Weights, Downlink]:
-    """Loss, gradient and statistics of the edge's half, and what goes back to the client."""
+    """Return the loss, the gradient and statistics of the edge's half, and what goes back to the client."""
 
     def loss(params: Weights, activations: Array) -> tuple[Array, Weights]:
         logits, statistics = split.forward(params | rest, activations, train=True, key=key, stages=split.edge)
@@ -74,7 +74,7 @@ def edge_step(
 def client_backward(
     split: Split, params: Weights, rest: Weights, x: Array, message: Downlink, key: Array
 ) -> tuple[Weights, Weights]:
-    """Gradient and statistics of the client's half."""
+    """Return the gradient and statistics of the client's half."""
 
     def outputs(params: Weights) -> tuple[Array, Weights]:
         return split.forward(params | rest, x, train=True, key=key, stages=split.client)

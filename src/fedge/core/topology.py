@@ -56,20 +56,20 @@ class Topology:
 
     @cached_property
     def roster(self) -> list[NDArray[np.int32]]:
-        """The clients of each cell, in ascending order."""
+        """The roster lists the clients of each cell, in ascending order."""
         ends = np.cumsum(np.bincount(self.cell))
         return np.split(np.argsort(self.cell, kind="stable").astype(np.int32), ends[:-1])
 
     def one_cell(self) -> Topology:
-        """The same clients and weights with no edges between them and the cloud."""
+        """Keep the clients and their weights, with no edges between them and the cloud."""
         return Topology(np.zeros_like(self.cell), self.weight)
 
     def uniform(self) -> Topology:
-        """The same cells with m_i = 1/C."""
+        """Keep the cells, with m_i = 1/C."""
         return Topology(self.cell, np.full(self.clients, 1 / self.clients))
 
     def uniform_cells(self) -> Topology:
-        """The same cells with m_i = 1/(D·n_d): every cell counts the same (HIST's objective)."""
+        """Keep the cells, with m_i = 1/(D·n_d): every cell counts the same (HIST's objective)."""
         return Topology(self.cell, 1 / (self.cells * np.bincount(self.cell)[self.cell]))
 
     # The operators, as matrices: for proofs and small cases; engines never build them.
@@ -90,14 +90,14 @@ class Topology:
 
     @property
     def edge_operator(self) -> Matrix:
-        """H1."""
+        """This is H1."""
         return self.cell_average @ self.broadcast
 
     @property
     def cloud_operator(self) -> Matrix:
-        """A."""
+        """This is A."""
         return np.outer(self.weight, np.ones(self.clients))
 
     def gossip_operator(self, mixing: Matrix, steps: int) -> Matrix:
-        """H2."""
+        """This is H2."""
         return self.cell_average @ np.linalg.matrix_power(mixing, steps) @ self.broadcast

@@ -12,7 +12,7 @@ Weights = dict[str, Array]
 
 
 def weighted_sum(share: Array, stacked: Weights) -> Weights:
-    """Σ_d share[d]·w_d over the leading axis. Averages are never taken in reduced matrix precision."""
+    """Return Σ_d share[d]·w_d over the leading axis. Averages are never taken in reduced matrix precision."""
     return {
         path: jnp.tensordot(share.astype(w.dtype), w, 1, precision=jax.lax.Precision.HIGHEST)
         for path, w in stacked.items()
@@ -20,12 +20,12 @@ def weighted_sum(share: Array, stacked: Weights) -> Weights:
 
 
 def repeat(weights: Weights, count: int) -> Weights:
-    """`count` copies along a new leading axis."""
+    """Make `count` copies along a new leading axis."""
     return {path: jnp.broadcast_to(w, (count, *w.shape)) for path, w in weights.items()}
 
 
 def split(weights: Weights, chosen: Callable[[str], bool]) -> tuple[Weights, Weights]:
-    """(the chosen paths, the others)."""
+    """Return (the chosen paths, the others)."""
     return (
         {path: w for path, w in weights.items() if chosen(path)},
         {path: w for path, w in weights.items() if not chosen(path)},

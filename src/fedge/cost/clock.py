@@ -62,7 +62,7 @@ class Clock:
 
     @cached_property
     def _slowness(self) -> tuple[Times, Times, Times, dict[tuple[int, int], float]]:
-        """Factors on time: each client's processor and link, each edge's link to the cloud and to its neighbours."""
+        """Draw factors on time: each client's processor and link, each edge's links to cloud and neighbours."""
         topology, r = self.ledger.algorithm.topology, self.rates
         links = self.ledger.edge_links
         rng = host_rng(self.seed, Purpose.DELAY)
@@ -77,7 +77,7 @@ class Clock:
         return np.zeros(self.ledger.algorithm.topology.cells)
 
     def advance(self, ready: Times, index: int) -> Times:
-        """When each edge has finished global round `index`, if it could begin at `ready`."""
+        """Return when each edge has finished global round `index`, if it could begin at `ready`."""
         algorithm, schedule, r = self.ledger.algorithm, self.ledger.algorithm.schedule, self.rates
         bits, own = 8.0 * self.ledger.cell_bytes(index), 8.0 * self.ledger.cell_bytes(index, client=True)
         rate = r.uplink_bps if algorithm.has_edges else r.cloud_bps
@@ -96,7 +96,7 @@ class Clock:
         return ready
 
     def _edge_round(self, number: int, transfer: Times) -> Times:
-        """How long each cell takes: its slowest participant's steps and upload."""
+        """Return how long each cell takes: its slowest participant's steps and upload."""
         steps, topology = self.ledger.algorithm.schedule.local_steps, self.ledger.algorithm.topology
         work = self.rates.step_seconds * (self.work * np.ones(topology.cells))
         up = down = at_edge = 0.0
@@ -126,7 +126,7 @@ class Clock:
         )
 
     def _exchange(self, ready: Times, transfer: Times) -> Times:
-        """One gossip exchange: an edge goes on when its neighbours' models are there."""
+        """Make one gossip exchange: an edge goes on when its neighbours' models are there."""
         slowness = self._slowness[3]
         if not slowness:
             return ready

@@ -1,4 +1,4 @@
-"""At which cut does splitting a model beat sending it?
+"""This finds the cut at which splitting a model beats sending it.
 
 A client of a split model uploads, per edge round, the activations of τ1 minibatches and its own half; otherwise the
 whole model. Splitting sends less iff τ1·b·a + M_c < M, a the activations of a sample at the cut, M_c the client's
@@ -53,7 +53,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Price:
-    """This tells what a cut costs a client per global round, at a batch size, a schedule and a network."""
+    """This is what a cut costs a client per global round, at a batch size, a schedule and a network."""
 
     place: Place
     parameters: int  # M, of the whole model
@@ -70,17 +70,17 @@ class Price:
 
     @property
     def whole_bits(self) -> int:
-        """Clients that hold the whole model upload this."""
+        """Clients that hold the whole model send so many."""
         return self.schedule.edge_rounds * 32 * self.parameters
 
     @property
     def activation_seconds(self) -> float:
-        """t_act: a minibatch's activations, one way."""
+        """A minibatch's activations take t_act, one way."""
         return self.place.bits * self.place.activations * self.batch / self.rates.uplink_bps
 
     @property
     def round_seconds(self) -> float:
-        """τ2[τ1(φ t_c + (1−φ) t_c f/f_e + 2 t_act) + 32 M_c/R] + t_cloud."""
+        """A round takes τ2[τ1(φ t_c + (1−φ) t_c f/f_e + 2 t_act) + 32 M_c/R] + t_cloud."""
         t_c, share = self.rates.step_seconds, self.place.client_work
         ways = 2 if self.place.gradients else 1
         step = share * t_c + (1 - share) * t_c / self.rates.edge_speed + ways * self.activation_seconds
@@ -97,7 +97,7 @@ def prices(model: Staged, batch: int, schedule: Schedule, rates: Rates, input_wi
 
 
 def place_of(model: Staged, on_client: tuple[str, ...], weights: Any, input_width: int) -> Place:
-    """Describe the cut after these stages; with none, the inputs go up as they are stored, and nothing comes back."""
+    """Describe a cut after these stages. With none, inputs go up as they are stored, and nothing comes back."""
     dtype = jax.tree.leaves(weights)[0].dtype
     sample = jax.ShapeDtypeStruct((1, *model.input_shape), dtype)
 

@@ -39,7 +39,7 @@ Links = dict[str, NDArray[np.int64]]
 
 
 class Cut(NamedTuple):
-    """What crosses a split model's cut at each iteration, in bytes, and who computes how much of it."""
+    """This is what crosses a split model's cut at each iteration, in bytes, and who computes how much."""
 
     up: int  # activations of a minibatch
     down: int  # their gradients
@@ -67,7 +67,7 @@ class Ledger:
 
     @cached_property
     def _entries(self) -> Callable[[Array, Array], tuple[Array, Array]]:
-        """(rounds, key) → numbers in each cell's model, and in a client's part of it; of a masked path, the owned."""
+        """Compile (rounds, key) → numbers in each cell's model, and in a client's part of it; of a mask, the owned."""
         shapes, cells_in_all = jax.eval_shape(lambda s: s, self.state), self.algorithm.topology.cells
 
         def count(index: Array, key: Array) -> tuple[Array, Array]:
@@ -92,7 +92,7 @@ class Ledger:
 
     @cached_property
     def stacks(self) -> list[StackShapes]:
-        """The shapes of what cells are handed, which never change between rounds."""
+        """List the shapes of what cells are handed, which never change between rounds."""
         found: list[StackShapes] = []
 
         def look(state: State, key: Array) -> None:
@@ -114,10 +114,10 @@ class Ledger:
         return self.alike and self.participation == 1
 
     def cell_bytes(self, index: int, *, client: bool = False) -> NDArray[np.int64]:
-        """The size of each cell's model in global round `index`, or of the part that its clients hold and send."""
+        """Return the size of each cell's model in global round `index`, or of what its clients hold and send of it."""
         index = 0 if self.alike else index
         if (index, client) not in self._sizes:
-            width = jax.tree.leaves(self.state)[0].dtype.itemsize
+            width = next(iter(self.stacks[0].shapes.values())).dtype.itemsize
             rounds = np.arange(index, index + (1 if self.alike else AHEAD), dtype=np.int32)
             for whose, counts in zip((False, True), self._entries(jnp.asarray(rounds), self.key), strict=True):
                 sizes = width * np.asarray(counts).astype(np.int64)
@@ -125,7 +125,7 @@ class Ledger:
         return self._sizes[index, client]
 
     def participants(self, number: int) -> list[NDArray[np.int32]]:
-        """The clients that take part in edge round `number`, cell by cell; many rounds are drawn in one call."""
+        """List the clients that take part in edge round `number`, cell by cell; many rounds are drawn in one call."""
         roster = self.algorithm.topology.roster
         if self.participation == 1:
             return roster
@@ -139,12 +139,12 @@ class Ledger:
 
     @cached_property
     def edge_links(self) -> list[tuple[int, int]]:
-        """Both directions of each link between edges, in a fixed order; none where edges do not gossip."""
+        """List both directions of each link between edges, in a fixed order; none where edges do not gossip."""
         gossip = self.algorithm.gossip
-        return [] if gossip is None else directed(gossip.graph)
+        return [] if gossip is None else both_directions(gossip.graph)
 
     def round(self, index: int) -> Links:
-        """Bytes sent in global round `index`, link by link."""
+        """Count the bytes sent in global round `index`, link by link."""
         rounds = self.algorithm.schedule.edge_rounds
         turns = np.zeros(self.algorithm.topology.clients, np.int64)
         if self.participation == 1:
@@ -185,8 +185,8 @@ class Ledger:
                 return {"client_to_edge": each, "edge_to_client": each.copy(), "edge_to_edge": between}
 
 
-def directed(graph: nx.Graph) -> list[tuple[int, int]]:
-    """Both directions of every link, in a fixed order."""
+def both_directions(graph: nx.Graph) -> list[tuple[int, int]]:
+    """List both directions of every link, in a fixed order."""
     links = sorted(tuple(sorted(link)) for link in graph.edges)
     return [pair for a, b in links for pair in ((a, b), (b, a))]
 

@@ -10,7 +10,7 @@ import jax
 
 
 def multiply_adds(function: Callable[..., Any], *arguments: Any) -> int:
-    """Those of every matrix product and convolution of `function`, traced with arguments of these shapes."""
+    """Count those of every matrix product and convolution of `function`, traced with arguments of these shapes."""
     return _count(jax.make_jaxpr(function)(*arguments).jaxpr)
 
 

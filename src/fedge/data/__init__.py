@@ -1,9 +1,11 @@
-"""Where images come from (`sources`, `fetch`) and who gets which (`partition`, `assign`)."""
+"""This room knows where images come from (`sources`, `fetch`) and who gets which (`partition`, `cells`)."""
 
 from __future__ import annotations
 
+from fedge.data.cells import ASSIGNMENTS
 from fedge.data.dataset import Dataset
+from fedge.data.known import DATASETS
 from fedge.data.partition import CLASS_SPLITS, PARTITIONS, Partition, distribute
-from fedge.data.sources import DATASETS, load
+from fedge.data.sources import load
 
-__all__ = ["CLASS_SPLITS", "DATASETS", "PARTITIONS", "Dataset", "Partition", "distribute", "load"]
+__all__ = ["ASSIGNMENTS", "CLASS_SPLITS", "DATASETS", "PARTITIONS", "Dataset", "Partition", "distribute", "load"]

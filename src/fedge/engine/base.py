@@ -1,4 +1,4 @@
-"""What every engine is given and what it must do."""
+"""This says what every engine is given and what it must do."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Job:
 
     @property
     def steps_per_round(self) -> int:
-        """Client SGD steps in a global round."""
+        """Count the clients' SGD steps in a global round."""
         active = sum(participants(len(r), self.participation) for r in self.algorithm.topology.roster)
         return active * self.algorithm.schedule.period
 
@@ -38,12 +38,12 @@ class Engine(ABC):
 
     @property
     def compile_seconds(self) -> float:
-        """Spent on compiling, all in all."""
+        """So many seconds were spent on compiling, all in all."""
         return 0.0
 
     @property
     def layout(self) -> dict[str, int]:
-        """How the work is laid out on this machine; with the same layout a run is the same bit for bit."""
+        """This says how the work lies on this machine; with the same layout a run is the same bit for bit."""
         return {"devices": 1, "chunk": 1}
 
     def retarget(self, job: Job) -> None:
@@ -52,7 +52,7 @@ class Engine(ABC):
 
     @abstractmethod
     def rounds(self, state: State, first: int, count: int) -> tuple[State, float]:
-        """Global rounds `first`, `first` + 1, …, counted from 0: the state after them, and the last one's mean loss."""
+        """Make global rounds `first`, `first` + 1, …; return the state after them and the last one's mean loss."""
 
     def round(self, state: State, index: int) -> tuple[State, float]:
         return self.rounds(state, index, 1)

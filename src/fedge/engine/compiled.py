@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+
+LONG = 3.0  # seconds of compiling
 
 
 class CompiledPrograms:
@@ -29,8 +33,21 @@ class CompiledPrograms:
         if key not in self._programs:
             began = time.perf_counter()
             program = jax.jit(function, **options).lower(*operands).compile()
-            self.seconds += time.perf_counter() - began
+            spent = time.perf_counter() - began
+            self.seconds += spent
+            if spent > LONG:
+                return_memory()
             if check is not None:
                 check(program)
             self._programs[key] = program
         return self._programs[key]
+
+
+def return_memory() -> None:
+    """Give the system what the compiler freed and the C library (glibc) keeps for itself.
+
+    After ResNet-18's program (18 s of compiling) that takes 0.06 s and leaves 505 MB in memory instead of 893. After 30
+    small programs of a CNN it would take 0.12 s each, 3.6 s in all, for 127 MB of 886: not worth it.
+    """
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)

@@ -50,7 +50,7 @@ class Vectorised(Engine):
         return {"devices": self.mesh.size, "chunk": self._chunks[0] or self.job.algorithm.topology.clients}
 
     def rounds(self, state: State, first: int, count: int) -> tuple[State, float]:
-        """In one call of the program; in several on a CPU, which holds memory for every step until a call returns."""
+        """Make them in one call; in several on a CPU, which holds memory for every step until a call returns."""
         if self.splits_a_round:
             state = place(state, self.mesh, REPLICATED)
             traced, inputs = self.prepare(state)
@@ -94,7 +94,7 @@ class Vectorised(Engine):
             log.warning("chunk=%d %s; going on with chunk=%d", tried, why, self._chunks[0])
 
     def prepare(self, state: State) -> tuple[TracedRound, Inputs]:
-        """What is compiled and, on the devices, everything that it reads; made once for a job and a chunk size."""
+        """Return what is compiled and, on the devices, all that it reads; made once for a job and a chunk size."""
         if self._ready is None:
             traced = TracedRound.of(self.job, state, self.mesh, self._chunks[0])
             if self._one_memory:
@@ -110,7 +110,7 @@ class Vectorised(Engine):
         return on_cpu(self.mesh) and jax.process_count() == 1
 
     def _residents(self, traced: TracedRound) -> list[NDArray[np.int32]]:
-        """Who may train on each device."""
+        """Find out who may train on each device."""
         job, roster, devices = self.job, self.job.algorithm.topology.roster, self.mesh.size
         calls = SeveralCalls(traced, self.programs, STEPS_PER_CALL) if self.splits_a_round else None
         residents: list[list[NDArray[np.int32]]] = [[] for _ in range(devices)]

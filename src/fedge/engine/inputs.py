@@ -1,4 +1,4 @@
-"""What a compiled round reads besides the state, and the draw of who trains in an edge round.
+"""A compiled round reads these inputs besides the state, and draws from them who trains in an edge round.
 
 Shape legend: C clients, K slots (client turns in an edge round), D cells of a stack.
 """

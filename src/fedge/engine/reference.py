@@ -64,7 +64,7 @@ class Reference(Engine):
     def _edge_round(
         self, model: Weights, mask: Weights | None, cell: int, first: int, number: int
     ) -> tuple[Weights, float]:
-        """`local_steps` in one cell, all clients in lockstep, then the weighted mean over those that took part."""
+        """Make `local_steps` in one cell, all clients in lockstep, then average those that took part."""
         job, task, shared = self.job, self.job.task, self.job.algorithm.shared or (lambda path: False)
         steps, lr = job.algorithm.schedule.local_steps, jnp.asarray(job.lr, task.dtype)
         (drawn,) = draw_participants(job.key, job.algorithm.topology.roster, [number], job.participation)
@@ -103,7 +103,7 @@ class Reference(Engine):
         self, model: Weights, mask: Weights | None, clients: list[int], share: list[float], batches: list[Array],
         first: int,
     ) -> tuple[Weights, float]:  # fmt: skip
-        """As above, but at each step one client after the other steps what the cell shares."""
+        """Do the same, but at each step one client after the other steps what the cell shares."""
         job, task, shared = self.job, self.job.task, self.job.algorithm.shared or (lambda path: False)
         steps, lr = job.algorithm.schedule.local_steps, jnp.asarray(job.lr, task.dtype)
         common, private = tree.split(model, shared)

@@ -1,4 +1,4 @@
-"""A global round as pure functions of arrays: what the fast engine compiles.
+"""The fast engine compiles what is here: a global round as pure functions of arrays.
 
 Clients are independent between edge averages, so they are shared out to the devices, taken in chunks (side by side
 under `vmap`, or one at a time, which is what a CPU core likes), and each result is added at once to its cell's running
@@ -38,12 +38,12 @@ from fedge.engine.mesh import AXIS, BY_DEVICE, REPLICATED, on_cpu
 
 
 def first_chunk(job: Job, mesh: Mesh) -> int:
-    """As asked for; else one client at a time keeps a CPU core's cache warm, and a GPU wants all side by side (0)."""
+    """Take what was asked for; else one client at a time keeps a CPU core's cache warm, a GPU wants all at once (0)."""
     return job.chunk or (1 if on_cpu(mesh) else 0)
 
 
 def cells_dealt(job: Job, state: State) -> tuple[tuple[int, ...], ...]:
-    """Trace the algorithm's deal: which cells are in each of its stacks."""
+    """Trace the algorithm's deal to find out which cells are in each of its stacks."""
     found: list[tuple[int, ...]] = []
 
     def deal(state: State, cell_weight: Array, constants: Any) -> None:
@@ -58,7 +58,7 @@ def cells_dealt(job: Job, state: State) -> tuple[tuple[int, ...], ...]:
 
 @dataclass(frozen=True, eq=False)
 class TracedRound:
-    """What of a job is compiled into its program, and how its work lies on the devices."""
+    """This holds what of a job is compiled into its program, and how its work lies on the devices."""
 
     algorithm: Algorithm
     task: Task
@@ -74,12 +74,12 @@ class TracedRound:
     # Numbers known before anything is traced
 
     def active(self, n: int) -> list[int]:
-        """How many clients of each cell of stack `n` take part in an edge round."""
+        """Count the clients of each cell of stack `n` that take part in an edge round."""
         roster = self.algorithm.topology.roster
         return [participants(len(roster[d]), self.participation) for d in self.stacks[n]]
 
     def chunk_of(self, n: int) -> int:
-        """How many clients of stack `n` a device trains side by side: no more than it has slots."""
+        """Count the clients of stack `n` that a device trains side by side: no more than it has slots."""
         slots = sum(self.active(n))
         return min(self.chunk or slots, -(-slots // self.mesh.size))
 
@@ -101,7 +101,7 @@ class TracedRound:
     # Whole rounds
 
     def rounds(self, state: State, span: tuple[Array, Array], inputs: Inputs) -> tuple[State, Array]:
-        """Any number of global rounds, first to one beyond the last: the host is not asked in between."""
+        """Make all global rounds of a span (first, one beyond the last): the host is not asked in between."""
 
         def body(index: Array, carry: tuple[State, Array]) -> tuple[State, Array]:
             return self.round(carry[0], index, inputs)
@@ -109,7 +109,7 @@ class TracedRound:
         return lax.fori_loop(*span, body, (state, jnp.zeros((), self.task.dtype)))
 
     def round(self, state: State, index: Array, inputs: Inputs) -> tuple[State, Array]:
-        """One global round: the state after it, and its mean loss."""
+        """Make one global round; return the state after it, and its mean loss."""
         schedule = self.algorithm.schedule
         dealt = self.deal(state, index, inputs)
         train = self.train_independent if self.algorithm.shared is None else self.train_lockstep
@@ -147,7 +147,7 @@ class TracedRound:
     def train_independent(
         self, n: int, models: Weights, mask: Weights | None, number: Array, inputs: Inputs
     ) -> tuple[Weights, Array]:
-        """One edge round of stack `n`: its cells' models after it, and their losses."""
+        """Make one edge round of stack `n`; return its cells' models after it, and their losses."""
         chunk = self.chunk_of(n)
         slots = self.slots(n, number, inputs, pad_to=self.mesh.size * chunk)
         return self.sums(models, mask, slots, chunk, number, inputs, whole=self.whole_cells(n))
@@ -159,7 +159,7 @@ class TracedRound:
         self, models: Weights, mask: Weights | None, slots: Slots, chunk: int, number: Array, inputs: Inputs, *,
         whole: bool,
     ) -> tuple[Weights, Array]:  # fmt: skip
-        """Train the clients in these slots; weighted sums of their models and losses, cell by cell."""
+        """Train the clients in these slots; return weighted sums of their models and losses, cell by cell."""
         cells = BY_DEVICE if whole else REPLICATED
         run = jax.shard_map(
             partial(self._sums_on_device, chunk, whole),
@@ -176,7 +176,7 @@ class TracedRound:
         self, chunk: int, whole: bool, models: Weights, mask: Weights | None, slots: Slots, first: Array,
         inputs: Inputs,
     ) -> tuple[Weights, Array]:  # fmt: skip
-        """This device's share of the slots, a chunk at a time, summed into the cells' models over all devices."""
+        """Train this device's share of the slots, a chunk at a time; sum over all devices into the cells' models."""
         count = next(iter(models.values())).shape[0]
         inputs = own_samples(inputs)
         if whole:
@@ -207,7 +207,7 @@ class TracedRound:
     def _train_client(
         self, weights: Weights, mask: Weights | None, client: Array, first: Array, inputs: Inputs
     ) -> tuple[Weights, Array]:
-        """One client's `local_steps` from its edge's model."""
+        """Make one client's `local_steps` from its edge's model."""
         task, steps = self.task, self.algorithm.schedule.local_steps
 
         def step(carry: tuple[Weights, Any], turn: tuple[Array, Array]) -> tuple[tuple[Weights, Any], Array]:
@@ -228,7 +228,7 @@ class TracedRound:
     def train_lockstep(
         self, n: int, models: Weights, mask: Weights | None, number: Array, inputs: Inputs
     ) -> tuple[Weights, Array]:
-        """The same where clients share a part of their cell's model."""
+        """Do the same where clients share a part of their cell's model."""
         cells, row = len(self.stacks[n]), np.array(self.active(n))
         slots = self.slots(n, number, inputs, pad_to=1)
         # One row of slots per cell, short rows filled with slots of share 0; whole rows are shared out to the devices.
@@ -268,7 +268,7 @@ class TracedRound:
     def _train_cell(
         self, weights: Weights, mask: Weights | None, client: Array, share: Array, first: Array, inputs: Inputs
     ) -> tuple[Weights, Array]:
-        """One cell's `local_steps`, all its clients in lockstep."""
+        """Make one cell's `local_steps`, all its clients in lockstep."""
         task, steps = self.task, self.algorithm.schedule.local_steps
         shared = self.algorithm.shared
         assert shared is not None

@@ -1,4 +1,4 @@
-"""A global round of very many clients in many calls, each of which sums a part of every device's clients.
+"""A global round of very many clients is made in several calls, each of which sums a part of every device's clients.
 
 XLA's CPU runtime keeps some kB for every matrix product until a call returns (docs/scale.md), so none may be long.
 """
@@ -31,7 +31,7 @@ class SeveralCalls:
     steps_per_call: int
 
     def rounds(self, state: State, inputs: Inputs, first: int, count: int) -> tuple[State, float]:
-        """As `Engine.rounds`; state and inputs lie on the devices."""
+        """Do what `Engine.rounds` does; state and inputs lie on the devices."""
         schedule, weight = self.traced.algorithm.schedule, self.traced.algorithm.topology.cell_weight
         loss = 0.0
         for index in range(first, first + count):
@@ -49,7 +49,7 @@ class SeveralCalls:
         return state, loss
 
     def slots_per_call(self, n: int) -> int:
-        """A device's slots of stack `n` in one call: all of these in as few, equally long calls as may be."""
+        """Count a device's slots of stack `n` in one call: they go into as few, equally long calls as may be."""
         own = self._slots_per_device(n)
         calls = -(-own * self.traced.algorithm.schedule.local_steps // self.steps_per_call)
         return -(-own // calls)
@@ -80,7 +80,7 @@ class SeveralCalls:
         return tuple((stack.weights, stack.mask) for stack in self.traced.deal(state, index, inputs))
 
     def _slots(self, n: int, number: Array, inputs: Inputs) -> Slots:
-        """The slots of an edge round, a row for each device."""
+        """Draw the slots of an edge round, a row for each device."""
         devices = self.traced.mesh.size
         slots = self.traced.slots(n, number, inputs, pad_to=devices * self.slots_per_call(n))
         return jax.tree.map(lambda x: x.reshape(devices, -1), slots)
@@ -88,7 +88,7 @@ class SeveralCalls:
     def _part(
         self, n: int, cells: tuple[Weights, Weights | None], slots: Slots, begin: Array, number: Array, inputs: Inputs
     ) -> tuple[Weights, Array]:
-        """Sums over a part of each device's slots."""
+        """Train a part of each device's slots, and sum it."""
         size = self.slots_per_call(n)
         part = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, begin, size, axis=1).reshape(-1), slots)
         return self.traced.sums(*cells, part, 1, number, inputs, whole=False)

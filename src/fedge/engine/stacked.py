@@ -1,4 +1,4 @@
-"""Several jobs of one shape in one program on one device: seeds or rates that alone would leave a GPU idle."""
+"""Several jobs of one shape become one program on one device: seeds or rates that alone would leave a GPU idle."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class Stacked:
         return place(jax.tree.map(lambda *each: jnp.stack(each), *states), self._mesh, REPLICATED)
 
     def rounds(self, states: State, first: int, count: int) -> tuple[State, NDArray[Any]]:
-        """As `Engine.rounds`, for every job."""
-        program, inputs = self.compiled(states)
+        """Do what `Engine.rounds` does, for every job."""
+        program, inputs = self.compile(states)
         span = place((np.int32(first), np.int32(first + count)), self._mesh, REPLICATED)
         after, losses = program(states, span, inputs)
         return after, np.asarray(losses, float)
 
-    def compiled(self, states: State) -> tuple[Any, Inputs]:
-        """The program, compiled unless it is there, and what it reads."""
+    def compile(self, states: State) -> tuple[Any, Inputs]:
+        """Compile the program unless it is there; return it and what it reads."""
         job, state = self._jobs[0], jax.tree.map(lambda x: x[0], states)
         if self._inputs is None:
             self._inputs = self._place_inputs(cells_dealt(job, state))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 SPECIFIC = set[str]().union(*(entry.keys for entry in ALGORITHMS.values()))  # keys that only some algorithms read
 CUSTOM = "custom"  # the data set, model or optimiser was passed in from Python
-COUNTABLE = 2**31 - 1  # iterations of a run, places in the list of all clients' samples
+COUNTABLE = 2**31 - 1  # iterations of a run
 GRAPH_CELLS = 2_000  # the eigenvalues of a graph's mixing matrix then take about 5 s
 
 
@@ -58,15 +58,12 @@ def check(c: Config) -> None:
 def check_sizes(c: Config) -> None:
     """Refuse numbers that are each possible and too many together."""
     if c.data in DATASETS:
-        check_counts(c.partition, c.class_split, c.clients, DATASETS[c.data].samples[0], 10)
+        check_counts(c.partition, c.class_split, c.clients, DATASETS[c.data].samples[0], 10, c.client_samples)
     if c.cells > c.clients:
         raise ConfigError(f"cells={c.cells} is more than clients={c.clients}; each cell needs at least one client")
     if (c.rounds or 1) > most_rounds(c):
         product = f"rounds={c.rounds or 1} × edge_rounds={c.edge_rounds} × local_steps={c.local_steps}"
         raise ConfigError(f"{product} is more than the {COUNTABLE} iterations that can be counted; lower one of them")
-    if c.partition == "drawn" and c.clients * c.client_samples > COUNTABLE:
-        product = f"clients={c.clients} × client_samples={c.client_samples}"
-        raise ConfigError(f"{product} is more than the {COUNTABLE} samples that can be drawn; lower one of them")
 
 
 def most_rounds(c: Config) -> int:

@@ -12,8 +12,7 @@ from fedge.algorithms import ALGORITHMS
 from fedge.core.sampling import SAMPLERS
 from fedge.core.topology import GRAPHS
 from fedge.cost.clock import SHANNON
-from fedge.data import CLASS_SPLITS, DATASETS, PARTITIONS
-from fedge.data.partition import ASSIGNMENTS
+from fedge.data import ASSIGNMENTS, CLASS_SPLITS, DATASETS, PARTITIONS
 from fedge.engine import ENGINES
 from fedge.errors import ConfigError, brief, suggestion
 from fedge.experiment.checks import COUNTABLE, CUSTOM, check

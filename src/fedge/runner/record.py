@@ -186,10 +186,7 @@ def reopen(folder: Path) -> Record:
     """The record of a run that was begun; changed files are refused."""
     if folder.is_dir() and not (folder / RUN).exists() and (folder / files.LOCK).exists():
         raise RunError(f"the run in {folder} was stopped before it began; start it again with --out {folder}")
-    about = files.read_json(folder / RUN)
-    kinds = {"identity": str, "config": dict, "objects": dict, "versions": dict, "layout": dict, "seed": int}
-    if missing := [key for key, kind in kinds.items() if not isinstance(about.get(key), kind)]:
-        raise RunError(f"{folder / RUN} lacks {missing[0]}; it was not written by this version of fedge, or changed")
+    about = _about(folder)
     config = about["config"]
     if (folder / CONFIG).exists():
         given = files.read_json(folder / CONFIG)
@@ -203,6 +200,15 @@ def reopen(folder: Path) -> Record:
     if identity(config, about["objects"], str(about["versions"].get("fedge"))) != about["identity"]:
         raise RunError(f"{folder / RUN} was changed since the run was begun: its identity does not hold; undo that")
     return Record(folder, about)
+
+
+def _about(folder: Path) -> dict[str, Any]:
+    """What run.json says, with the entries that every run has."""
+    about = files.read_json(folder / RUN)
+    kinds = {"identity": str, "config": dict, "objects": dict, "versions": dict, "layout": dict, "seed": int}
+    if missing := [key for key, kind in kinds.items() if not isinstance(about.get(key), kind)]:
+        raise RunError(f"{folder / RUN} lacks {missing[0]}; it was not written by this version of fedge, or changed")
+    return about
 
 
 def changes(record: Record, objects: Mapping[str, Any]) -> list[str]:
@@ -297,6 +303,24 @@ def row_of(line: str, path: Path) -> Row:
 
 def file_digest(path: Path) -> str:
     return digest_of(path.read_bytes())
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    """What run.json and the metrics say of a run, without looking into its checkpoints."""
+    about = _about(folder)
+    lines = _lines(folder / METRICS)
+    state = about.get("state")
+    if state == RUNNING and not files.is_locked(folder):
+        state = "lost"  # its process died without a word
+    return {
+        "out": str(folder),
+        "state": state,
+        "algorithm": about["config"].get("algorithm"),
+        **{key: about.get(key) for key in ("begun", "ended", "command", "seed", "versions", "layout", "identity")},
+        "rounds": about["config"].get("rounds"),
+        "final": row_of(lines[-1][1], folder / METRICS) if lines else None,
+        "config": about["config"],
+    }
 
 
 def verify(folder: Path) -> list[str]:

@@ -139,7 +139,7 @@ def _compile(stacks: list[StackedRuns], cache: ProgramCache) -> None:
             first[id(engine)] = stack, engine
 
     def prepare(pair: tuple[StackedRuns, Stacked]) -> None:
-        pair[1].compiled(pair[0].start(pair[1]))
+        pair[1].compile(pair[0].start(pair[1]))
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(prepare, first.values()))

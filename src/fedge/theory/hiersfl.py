@@ -47,7 +47,7 @@ class Setting:
 
     @property
     def on_client(self) -> float:
-        """Γ_c, over the layers up to the cut."""
+        """Γ_c is the same sum over the layers up to the cut."""
         return sum(self.gradients[: self.cut]) + sum(self.variances[: self.cut])
 
 
@@ -57,7 +57,7 @@ def constant_c(tau1: int, tau2: int) -> float:
 
 
 def constant_d(tau1: int, tau2: int) -> float:
-    """D, the same with the last term subtracted."""
+    """D is the same with the last term subtracted."""
     return _squares(tau1, tau2) - tau1 * (tau2 - 1) * (tau1 - 1) / 2
 
 
@@ -66,12 +66,12 @@ def _squares(tau1: int, tau2: int) -> float:
 
 
 def lemma23(s: Setting, lr: float) -> Bound:
-    """How far a cloud round moves the model: E‖x^{κ+1} − x^κ‖² ≤ η²τ²Γ."""
+    """Bound how far a cloud round moves the model: E‖x^{κ+1} − x^κ‖² ≤ η²τ²Γ."""
     return bound({"stochastic gradients": lr**2 * s.tau**2 * s.everything}, {})
 
 
 def lemma4(s: Setting, lr: float, gradient2: float, means: float, *, fixed: bool) -> Bound:
-    """E⟨∇f, x^{κ+1} − x^κ⟩ ≤ −(ητ/2)E‖∇f‖² − (η/2)Σ_t E‖mean_j ∇f_j‖² + ½L²η³τ(CΓ [+ DΓ_c as printed])."""
+    """Bound E⟨∇f, x^{κ+1} − x^κ⟩ ≤ −(ητ/2)E‖∇f‖² − (η/2)Σ_t E‖mean_j ∇f_j‖² + ½L²η³τ(CΓ [+ DΓ_c as printed])."""
     factor = s.smooth**2 * lr**3 * s.tau / 2
     terms = {
         "descent": -lr * s.tau / 2 * gradient2,
@@ -82,7 +82,7 @@ def lemma4(s: Setting, lr: float, gradient2: float, means: float, *, fixed: bool
 
 
 def theorem1_printed(s: Setting, lr: float, rounds: int) -> Bound:
-    """2Δ/(ητK) − ΣG_l² + L²η²CΓ + LητΓ + L²η²DΓ_c."""
+    """The print has 2Δ/(ητK) − ΣG_l² + L²η²CΓ + LητΓ + L²η²DΓ_c."""
     printed = {
         "minus gradient bounds": -sum(s.gradients),
         "cut": (s.smooth * lr) ** 2 * constant_d(s.tau1, s.tau2) * s.on_client,
@@ -91,12 +91,12 @@ def theorem1_printed(s: Setting, lr: float, rounds: int) -> Bound:
 
 
 def theorem1_fixed(s: Setting, lr: float, rounds: int) -> Bound:
-    """2Δ/(ητK) + L²η²CΓ + LητΓ, for any η."""
+    """The repair is 2Δ/(ητK) + L²η²CΓ + LητΓ, for any η."""
     return bound(_common(s, lr, rounds) | {"movement": s.smooth * lr * s.tau * s.everything}, {})
 
 
 def theorem1_small_steps(s: Setting, lr: float, rounds: int, clients: int) -> Bound:
-    """2Δ/(ητK) + L²η²CΓ + 2LηΣσ_l²/N, for η ≤ 1/(2Lτ) and clients with independent noise."""
+    """It is 2Δ/(ητK) + L²η²CΓ + 2LηΣσ_l²/N for η ≤ 1/(2Lτ) and clients with independent noise."""
     noise = 2 * s.smooth * lr * sum(s.variances) / clients
     return bound(_common(s, lr, rounds) | {"gradient noise": noise}, {"η ≤ 1/(2Lτ)": 2 * s.smooth * lr * s.tau <= 1})
 

@@ -54,7 +54,7 @@ class Setting:
 
 
 def condition12(s: Setting, lr: float) -> dict[str, bool]:
-    """γ ≤ min{1/(32E√(N−1)L), Ñ/(NHL), 1/(NH²L), 1/((N+1)EL)}, N ≥ 2."""
+    """Say which parts of (12) hold: γ ≤ min{1/(32E√(N−1)L), Ñ/(NHL), 1/(NH²L), 1/((N+1)EL)}, N ≥ 2."""
     n, h, e, step = s.cells, s.local_steps, s.period, lr * s.smooth
     return {
         "N ≥ 2": n >= 2,
@@ -66,7 +66,7 @@ def condition12(s: Setting, lr: float) -> dict[str, bool]:
 
 
 def largest_rate(s: Setting) -> float:
-    """The largest γ that (12) admits."""
+    """Return the largest γ that (12) admits."""
     n, h, e = s.cells, s.local_steps, s.period
     limits = [s.inverse / (n * h), 1 / (n * h**2), 1 / ((n + 1) * e)]
     if n > 1:
@@ -75,12 +75,12 @@ def largest_rate(s: Setting) -> float:
 
 
 def theorem1_printed(s: Setting, lr: float) -> Bound:
-    """(13): 4Δ/γ + 50γÑLσ² + 24γLδ2² + 12δ1² + 24(N−1)L²X."""
+    """(13) is 4Δ/γ + 50γÑLσ² + 24γLδ2² + 12δ1² + 24(N−1)L²X."""
     return bound(_simplified(s, lr, 4 * s.gap / lr, 12 * s.delta1), condition12(s, lr))
 
 
 def theorem1_fixed(s: Setting, lr: float, steps: int) -> Bound:
-    """4Δ/(γT) + 50γÑLσ² + 24γLδ2² + 12(N−1)δ1² + 24(N−1)L²X, under the same condition."""
+    """It is 4Δ/(γT) + 50γÑLσ² + 24γLδ2² + 12(N−1)δ1² + 24(N−1)L²X, under the same condition."""
     terms = _simplified(s, lr, 4 * s.gap / (lr * steps), 12 * (s.cells - 1) * s.delta1)
     return bound(terms, condition12(s, lr))
 
@@ -96,7 +96,7 @@ def _simplified(s: Setting, lr: float, gap: float, between: float) -> dict[str, 
 
 
 def theorem1_unsimplified(s: Setting, lr: float, steps: int) -> Bound:
-    """(22), fixed: before the step-size condition is used to gather terms; it needs less of the step size."""
+    """Return (22), fixed, in which no terms are gathered by the step-size condition; it needs less of the step size."""
     n, h, e, el = s.cells, s.local_steps, s.period, s.smooth
     noise = 2 + 12 * lr * h * el * n / s.inverse + 36 * lr * (n + 1) * e * el
     return bound(
@@ -120,7 +120,7 @@ def theorem1_unsimplified(s: Setting, lr: float, steps: int) -> Bound:
 
 
 def lemma1(s: Setting, lr: float, gradient2: float, apart_cells: float, apart_clients: float, *, fixed: bool) -> Bound:
-    """One step: E f(x̂⁺) − E f(x̂) ≤ −(γ/2)‖∇f‖² + ½γ²LÑσ² + (3γ/2)[δ1² + L²(d_e + d_c)]."""
+    """Bound one step: E f(x̂⁺) − E f(x̂) ≤ −(γ/2)‖∇f‖² + ½γ²LÑσ² + (3γ/2)[δ1² + L²(d_e + d_c)]."""
     return bound(
         {
             "descent": -lr / 2 * gradient2,
@@ -134,7 +134,7 @@ def lemma1(s: Setting, lr: float, gradient2: float, apart_cells: float, apart_cl
 
 
 def lemma2(s: Setting, lr: float, gradient2: float, apart_clients: float, *, fixed: bool) -> Bound:
-    """Cells away from the union: D_e ≤ D_c/3 + 162γ²E²(N−1)ḡ + 108γ²(N+1)E²δ1² + 6γ²(N+1)ÑEσ² + 4(N−1)X."""
+    """Bound cells away from the union: D_e ≤ D_c/3 + 162γ²E²(N−1)ḡ + 108γ²(N+1)E²δ1² + 6γ²(N+1)ÑEσ² + 4(N−1)X."""
     n, e = s.cells, s.period
     between = 108 * lr**2 * (n + 1) * e**2 * _between(s, fixed)
     return bound(
@@ -150,7 +150,7 @@ def lemma2(s: Setting, lr: float, gradient2: float, apart_clients: float, *, fix
 
 
 def lemma3(s: Setting, lr: float) -> Bound:
-    """Clients away from their cell: D_c ≤ 1.5γ²NHσ² + 3γ²NH²δ2²."""
+    """Bound clients away from their cell: D_c ≤ 1.5γ²NHσ² + 3γ²NH²δ2²."""
     n, h = s.cells, s.local_steps
     return bound(
         {
@@ -169,12 +169,12 @@ def _between(s: Setting, fixed: bool) -> float:
 
 
 def corollary1_rate(s: Setting, steps: int) -> float:
-    """γ = (TÑ)^{-1/2}."""
+    """The corollary's rate is γ = (TÑ)^{-1/2}."""
     return 1 / math.sqrt(steps * s.inverse)
 
 
 def corollary1_printed(s: Setting, steps: int) -> Bound:
-    """The printed theorem at that rate: its first term grows as √T, which Corollary 1 does not say."""
+    """Evaluate the printed theorem at that rate: its first term grows as √T, which Corollary 1 does not say."""
     return theorem1_printed(s, corollary1_rate(s, steps))
 
 

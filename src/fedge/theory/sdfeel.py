@@ -63,41 +63,65 @@ def _drift(s: Setting) -> float:
 
 
 def v1_printed(s: Setting) -> float:
-    """Lemma 2: τ²[Λ + ρ(τ1²(τ2−1)(2τ2+1)/6 + (τ1−1)(2τ1+1)/6)]."""
+    """Lemma 2 has τ²[Λ + ρ(τ1²(τ2−1)(2τ2+1)/6 + (τ1−1)(2τ1+1)/6)]."""
     return s.tau**2 * (big_lambda(s.q) + rho(s.q) * _drift(s))
 
 
 def v1_lemma8(s: Setting) -> float:
-    """Lemma 8: τ² on Λ only."""
+    """Lemma 8 has τ² on Λ only."""
     return s.tau**2 * big_lambda(s.q) + rho(s.q) * _drift(s)
 
 
 def v2_printed(s: Setting) -> float:
-    """τ²(Λ + 2(τ1−1)/τ1)."""
+    """The print has τ²(Λ + 2(τ1−1)/τ1)."""
     return s.tau**2 * (big_lambda(s.q) + 2 * (s.tau1 - 1) / s.tau1)
 
 
 def v2_repaired(s: Setting) -> float:
-    """τ²Λ + ρ[τ1²τ2(τ2−1)/2 + τ1(τ1−1)/2]."""
+    """The sum it stands for is τ²Λ + ρ[τ1²τ2(τ2−1)/2 + τ1(τ1−1)/2]."""
     inner = s.tau1**2 * s.tau2 * (s.tau2 - 1) / 2 + s.tau1 * (s.tau1 - 1) / 2
     return s.tau**2 * big_lambda(s.q) + rho(s.q) * inner
 
 
+# Lemmas 5 and 6. J = Σ m_i‖∇F_i(w_i)‖².
+
+
+def lemma5(s: Setting, lr: float, gradient2: float, own2: float, apart: float, clients: int, *, fixed: bool) -> Bound:
+    """Bound one step: F(u⁺) − F(u) ≤ −(η/2)‖∇F(u)‖² − (η/2)(1 − LCη)J + (ηL²/2)D + (Lη²/2)s2σ², D = Σ m_i‖u − w_i‖².
+
+    Fixed: Σ m_i‖∇F(u) − ∇F_i(w_i)‖² ≤ 2L²D + 2κ², and Jensen's inequality needs no C.
+    """
+    terms = {
+        "descent": -lr / 2 * gradient2,
+        "gradients": -lr / 2 * (1 - s.smooth * (1 if fixed else clients) * lr) * own2,
+        "disagreement": lr * s.smooth**2 * apart * (1 if fixed else 0.5),
+        "gradient noise": s.smooth * lr**2 / 2 * s.s2 * s.sigma2,
+    }
+    return bound(terms | {"unlike clients": lr * s.kappa2} if fixed else terms, {})
+
+
+def lemma6(s: Setting, own2: float, *, fixed: bool) -> Bound:
+    """Bound Σ m_i‖∇F(w_i)‖² by s2κ² + J; fixed, by 2κ² + 2J, where κ² bounds each ‖∇F_i − ∇F‖² at any model."""
+    unlike = 2 * s.kappa2 if fixed else s.s2 * s.kappa2
+    return bound({"unlike clients": unlike, "gradients": 2 * own2 if fixed else own2}, {})
+
+
 def lemma2_printed(s: Setting, lr: float, mean_gradient2: float) -> Bound:
-    """Mean disagreement ≤ 2η²V1(σ² + κ²) + 2η²V2 s2κ² + 2η²V2·J, J the mean of Σ m_i‖∇F_i(w_i)‖² over iterations."""
+    """The mean disagreement is ≤ 2η²V1(σ² + κ²) + 2η²V2(s2κ² + J), by Lemma 6, J its mean over iterations."""
     v1, v2, factor = v1_printed(s), v2_printed(s), 2 * lr**2
+    through = lemma6(s, mean_gradient2, fixed=False).terms
     return bound(
         {
             "noise": _times(factor * v1, s.sigma2),
-            "unlike clients": _times(factor * (v1 + v2 * s.s2), s.kappa2),
-            "gradients": _times(factor * v2, mean_gradient2),
+            "unlike clients": _times(factor * v1, s.kappa2) + _times(factor * v2, through["unlike clients"]),
+            "gradients": _times(factor * v2, through["gradients"]),
         },
         {},
     )
 
 
 def theorem1_printed(s: Setting, lr: float, steps: int, clients: int) -> Bound:
-    """2Δ/(ηK) + Lηs2σ² + 2L²η²V1σ² + 2L²η²(V1 + V2 s2)κ², if 1 − LCη − 2L²η²V2 ≥ 0."""
+    """The print has 2Δ/(ηK) + Lηs2σ² + 2L²η²V1σ² + 2L²η²(V1 + V2 s2)κ², if 1 − LCη − 2L²η²V2 ≥ 0."""
     v1, v2, factor = v1_printed(s), v2_printed(s), 2 * s.smooth**2 * lr**2
     return bound(
         {
@@ -111,7 +135,7 @@ def theorem1_printed(s: Setting, lr: float, steps: int, clients: int) -> Bound:
 
 
 def disagreement_fixed(s: Setting, lr: float) -> dict[str, float]:
-    """D̄ by cause: a bound on the mean of E‖W_k(I − A)‖²_m."""
+    """Return D̄ by cause, a bound on the mean of E‖W_k(I − A)‖²_m."""
     if s.q >= 1:
         return {"noise": math.inf if s.sigma2 else 0.0, "unlike clients": math.inf if s.kappa2 else 0.0}
     c = s.tau * s.q / (1 - s.q)
@@ -121,7 +145,7 @@ def disagreement_fixed(s: Setting, lr: float) -> dict[str, float]:
 
 
 def theorem1_fixed(s: Setting, lr: float, steps: int) -> Bound:
-    """2Δ/(ηK) + Lηs2σ² + L²D̄, if η ≤ 1/L and 8η²L²B ≤ 1 with B = (τ−1+c)², c = τq/(1−q)."""
+    """The repair is 2Δ/(ηK) + Lηs2σ² + L²D̄, if η ≤ 1/L and 8η²L²B ≤ 1 with B = (τ−1+c)², c = τq/(1−q)."""
     apart = disagreement_fixed(s, lr)
     b = math.inf if s.q >= 1 else (s.tau - 1 + s.tau * s.q / (1 - s.q)) ** 2
     return bound(
@@ -136,7 +160,7 @@ def theorem1_fixed(s: Setting, lr: float, steps: int) -> Bound:
 
 
 def corollary1_printed(s: Setting, steps: int, clients: int) -> Bound:
-    """η = (1/L)(K s2)^{-1/2}: (2LΔ + σ²)√(s2/K) + [2V1σ²/s2 + (2V1/s2 + 2V2)κ²]/K.
+    """At η = (1/L)(K s2)^{-1/2} it is (2LΔ + σ²)√(s2/K) + [2V1σ²/s2 + (2V1/s2 + 2V2)κ²]/K.
 
     Condition (15) then asks for K ≥ C³ for equal clients even where V2 = 0, which the paper does not say.
     """
@@ -153,12 +177,12 @@ def corollary1_printed(s: Setting, steps: int, clients: int) -> Bound:
 
 
 def corollary1_fixed(s: Setting, steps: int) -> Bound:
-    """The fixed theorem at the corollary's step size."""
+    """Evaluate the fixed theorem at the corollary's step size."""
     return theorem1_fixed(s, corollary1_rate(s, steps), steps)
 
 
 def corollary1_rate(s: Setting, steps: int) -> float:
-    """η = (1/L)(K s2)^{-1/2}."""
+    """The corollary's step size is η = (1/L)(K s2)^{-1/2}."""
     return 1 / (s.smooth * math.sqrt(steps * s.s2))
 
 

@@ -20,72 +20,98 @@ BARS = " ▁▂▃▄▅▆▇█"
 SHOWN = 4  # cells drawn side by side, where there are more than fit into 80 columns
 MATRIX = 16  # edges of a graph that is drawn as a matrix
 WIDTH = 14
+BARS_SHOWN = 12  # bars of a cell; more classes than that share them
+LISTED = 100  # cells of a table with a line for each
 
 
 def sparkline(counts: NDArray[np.int64]) -> str:
-    """One character per class, as high as its share of the fullest one; a class that is there is never blank."""
+    """Draw one character per class, as high as its share of the fullest one; a class that is there is never blank."""
     top = max(int(counts.max()), 1)
     return "".join(BARS[0 if n == 0 else max(1, round(8 * int(n) / top))] for n in counts)
 
 
-def topology_picture(made: Experiment) -> str:
-    """cloud, edges and clients as lines of text; under each edge, how its clients' labels are spread."""
-    roster = made.topology.roster
-    labels = made.partition.label_counts(made.dataset.y_train, made.dataset.classes)
-    drawn = roster if len(roster) == SHOWN + 1 else roster[:SHOWN]
-    columns = [
-        (f"edge {d}", f"{len(own)} client{'s' if len(own) > 1 else ''}", sparkline(labels[own].sum(0)))
-        for d, own in enumerate(drawn)
-    ]
-    if len(roster) > len(drawn):
-        columns.append((f"+{len(roster) - SHOWN} more", "", ""))
+def range_of(numbers: NDArray[Any]) -> str:
+    """Write the one number there is, or the smallest and the largest."""
+    low, high = int(numbers.min()), int(numbers.max())
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def topology_picture(made: Experiment, compared: bool = False) -> str:
+    """Draw cloud, edges and clients as lines of text; under each cell, which labels its clients hold.
+
+    Algorithms that are compared share one hierarchy, so its edges are drawn although the first may not use them.
+    """
+    edges = compared or made.job.algorithm.has_edges
+    cell, cells, classes = made.topology.cell, made.topology.cells, made.dataset.classes
+    drawn = cells if cells <= SHOWN + 1 else SHOWN
+    labels = made.partition.label_counts(made.dataset.y_train, classes)
+    group = -(-classes // BARS_SHOWN)  # classes in one bar
+    columns = []
+    for d in range(drawn):
+        own = cell == d
+        bars = np.add.reduceat(labels[own].sum(0), np.arange(0, classes, group))
+        columns.append((f"edge {d}", f"{own.sum():,} client{'s' if own.sum() > 1 else ''}", sparkline(bars)))
+    if cells > drawn:
+        columns.append((f"+{cells - drawn:,} more", "", "") if edges else ("", f"+{cells - drawn:,} more", ""))
     total = WIDTH * len(columns)
-    centres = [WIDTH * i + WIDTH // 2 for i in range(len(columns))]
-    wire = [" "] * total
-    if len(columns) == 1:
-        wire[centres[0]] = "│"
-    else:
-        wire[centres[0] : centres[-1] + 1] = "─" * (centres[-1] - centres[0] + 1)
-        for c in centres:
-            wire[c] = "┬"
-        wire[centres[0]], wire[centres[-1]] = "┌", "┐"
-        middle = (centres[0] + centres[-1]) // 2
-        wire[middle] = "┼" if wire[middle] == "┬" else "┴"
-    lines = ["cloud".center(total), "".join(wire)]
+    lines = ["cloud".center(total), _wire(len(columns))]
     if made.job.algorithm.gossip:
         lines = ["no cloud: edges exchange models with their neighbours".center(total)]
-    lines += ["".join(column[row].center(WIDTH) for column in columns) for row in range(3)]
-    lines.append(f"(bars: samples of each of the {made.dataset.classes} classes in a cell)".center(total))
+    rows = range(3) if edges else range(1, 3)
+    lines += ["".join(column[row].center(WIDTH) for column in columns) for row in rows]
+    each = f"each of the {classes} classes" if group == 1 else f"every {group} of the {classes} classes"
+    if edges:
+        lines.append(f"(bars: samples of {each} in a cell)".center(total))
+    else:
+        lines.append("(no edges: every client talks to the cloud;".center(total))
+        lines.append(f"bars: samples of {each} in a cell)".center(total))
     return "\n".join(line.rstrip() for line in lines)
 
 
+def _wire(columns: int) -> str:
+    """Draw the line that joins the cloud to what is below it."""
+    centres = [WIDTH * i + WIDTH // 2 for i in range(columns)]
+    wire = [" "] * (WIDTH * columns)
+    if columns == 1:
+        wire[centres[0]] = "│"
+        return "".join(wire)
+    wire[centres[0] : centres[-1] + 1] = "─" * (centres[-1] - centres[0] + 1)
+    for c in centres:
+        wire[c] = "┬"
+    wire[centres[0]], wire[centres[-1]] = "┌", "┐"
+    middle = (centres[0] + centres[-1]) // 2
+    wire[middle] = "┼" if wire[middle] == "┬" else "┴"
+    return "".join(wire)
+
+
 def graph_picture(made: Experiment) -> str | None:
-    """The graph between edges as a matrix, and what it does to a disagreement; None where edges do not gossip."""
+    """Draw the graph between edges as a matrix, and say what it does to a disagreement; None where none gossips."""
     exchange = made.job.algorithm.gossip
     if exchange is None:
         return None
     graph, count = exchange.graph, exchange.graph.number_of_nodes()
+    degree = np.array([d for _, d in graph.degree])
     lines = [
-        f"edge graph: {count} edges, {graph.number_of_edges()} links; ζ = {exchange.zeta:.4g}, "
+        f"edge graph: {count:,} edges, {graph.number_of_edges():,} links; ζ = {exchange.zeta:.4g}, "
         f"ζ^α = {exchange.zeta**exchange.steps:.4g} (α = {exchange.steps})",
         f"smallest entry of the mixing matrix P: {exchange.mixing.min():.3g}"
         + (" (negative: an edge may leave\nthe hull of its neighbours' models)" if exchange.mixing.min() < 0 else ""),
     ]
-    if count <= MATRIX:
-        lines.append("    " + " ".join(f"{d:>2}" for d in range(count)))
-        for a in range(count):
-            row = " ".join(" ■" if graph.has_edge(a, b) else " ·" for b in range(count))
-            lines.append(f"{a:>3} {row}")
+    if count > MATRIX:
+        return "\n".join([*lines, f"links at an edge: {range_of(degree)}"])
+    lines.append("    " + " ".join(f"{d:>2}" for d in range(count)))
+    for a in range(count):
+        row = " ".join(" ■" if graph.has_edge(a, b) else " ·" for b in range(count))
+        lines.append(f"{a:>3} {row}")
     return "\n".join(lines)
 
 
 def describe(made: Experiment) -> str:
-    """What is about to run."""
+    """Say what is about to run."""
     c = made.config
-    size = made.job.data.size
-    spread = f"{int(size.min())}" if size.min() == size.max() else f"{int(size.min())} to {int(size.max())}"
     return (
-        f"{made.dataset.name}, {c.partition}: {c.clients} clients with {spread} samples each, in {c.cells} cells\n"
+        f"{made.dataset.name}, {c.partition}: {c.clients:,} clients with {range_of(made.partition.size)} samples each, "
+        f"in {c.cells:,} cells\n"
         f"{made.model.name}, {made.model.parameters:,} parameters; "
         f"batch {c.batch}, learning rate {c.lr:g}, seed {c.seed}\n"
         f"{'' if c.rounds is None else f'{c.rounds} '}global rounds of {c.edge_rounds} edge rounds × "
@@ -124,7 +150,7 @@ def cut_row(price: Price) -> dict[str, Any]:
 
 
 def cut_lines(prices: list[Price]) -> str:
-    """One line per place to cut, narrow enough for any terminal."""
+    """Write one line per place to cut, narrow enough for any terminal."""
     first = prices[0]
     lines = [
         f"{first.parameters:,} parameters; batch {first.batch}; a global round is {first.schedule.edge_rounds} × "
@@ -152,7 +178,7 @@ def shown(number: float | None, how: str) -> str:
 
 
 def data_lines() -> str:
-    """One line per data set: what it is and where it would be read from."""
+    """Write one line per data set: what it is and where it would be read from."""
     lines = []
     for source in DATASETS.values():
         place = where(source.name) or f"not here yet: fedge data get {source.name}"
@@ -172,15 +198,41 @@ def keys_table() -> Table:
 
 
 def cell_lines(made: Experiment) -> str:
-    """Samples per cell and class, one line per cell."""
-    counts = made.partition.label_counts(made.dataset.y_train, made.dataset.classes)
-    lines = [f"{'cell':>4} {'clients':>7} {'samples':>7}  " + " ".join(f"{c:>5}" for c in range(made.dataset.classes))]
-    for d, own in enumerate(made.topology.roster):
-        row = counts[own].sum(0)
-        lines.append(f"{d:>4} {len(own):>7} {row.sum():>7}  " + " ".join(f"{n:>5}" for n in row))
+    """Write the samples per cell and class, one line per cell."""
+    classes, cells = made.dataset.classes, made.topology.cells
+    counts = made.partition.label_counts(made.dataset.y_train, classes)
+    order = np.argsort(made.topology.cell, kind="stable")
+    clients = np.bincount(made.topology.cell)
+    rows = np.add.reduceat(counts[order], np.cumsum(clients) - clients)
+    lines = [f"{'cell':>4} {'clients':>7} {'samples':>7}  " + " ".join(f"{c:>5}" for c in range(classes))]
+    for d in range(min(cells, LISTED)):
+        lines.append(f"{d:>4} {clients[d]:>7} {rows[d].sum():>7}  " + " ".join(f"{n:>5}" for n in rows[d]))
+    if cells > LISTED:
+        lines.append(f"and {cells - LISTED:,} more cells")
+    return "\n".join(lines)
+
+
+def run_lines(summary: dict[str, Any]) -> str:
+    """What `fedge show` says of a run."""
+    row, config = summary["final"], summary["config"]
+    defaults = {key: field.default for key, field in Config.model_fields.items()}
+    chosen = [f"{k}={v}" for k, v in config.items() if k in defaults and v is not None and v != defaults[k]]
+    length = f" of {summary['rounds']}" if summary["rounds"] else ""
+    lines = [
+        f"{summary['out']}: {summary['algorithm']}, {summary['state']}",
+        f"  begun {summary['begun']}" + (f", ended {summary['ended']}" if summary["ended"] else ""),
+        "  keys beside the defaults: " + ", ".join(c for c in chosen if not c.startswith("algorithm=")),
+    ]
+    if summary["command"]:
+        lines.append(f"  command: {summary['command']}")
+    if row is not None:
+        accuracy, loss = shown(row.get("accuracy"), ".1%"), shown(row.get("loss"), ".4f")
+        lines.append(f"  round {row['round']}{length}: accuracy {accuracy}, loss {loss}")
+    if "verified" in summary:
+        lines.append("  as it was written: " + "; ".join(summary["verified"]))
     return "\n".join(lines)
 
 
 def say(console: Console, text: str) -> None:
-    """Plain text, as it is: no markup, no wrapping."""
+    """Print plain text as it is: no markup, no wrapping."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)

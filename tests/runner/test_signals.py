@@ -1,0 +1,128 @@
+"""Real processes, asked to stop in every way, and killed: a run goes on to the bits of one that was left alone."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from safetensors.numpy import load_file
+
+COMMAND = [sys.executable, "-m", "fedge", "run"]
+KEYS = ["hierfavg", "clients=8", "rounds=300", "local_steps=2", "edge_rounds=1", "batch=5", "eval_every=50",
+        "checkpoint_every=100", "devices=2"]  # fmt: skip
+
+
+@pytest.fixture
+def begin():
+    """Start a process; whatever a test leaves running is ended."""
+    started = []
+
+    def start(*words, **options):
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started.append(subprocess.Popen([*COMMAND, *words], **pipes, **options))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def wait_for(condition, process, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def rows(folder):
+    path = folder / "metrics.jsonl"
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def about(folder):
+    return json.loads((folder / "run.json").read_text())
+
+
+def end(process, seconds=120):
+    out, complaint = process.communicate(timeout=seconds)
+    assert "Traceback" not in complaint
+    return process.returncode, out, complaint
+
+
+def test_a_run_that_was_stopped_in_every_way_is_the_run_that_was_not(tmp_path, begin):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    untouched = begin(*KEYS, "--out", str(whole), "--format", "json")
+    _, expected, _ = end(untouched)
+    words = [*KEYS, "--out", str(cut)]
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL):
+        before, process = rows(cut), begin(*words)
+        wait_for(lambda before=before: rows(cut) > before and about(cut)["state"] == "running", process)
+        process.send_signal(number)
+        code, _, complaint = end(process)
+        state = about(cut)["state"]
+        if number == signal.SIGKILL:
+            assert (code, state) == (-9, "running")
+        else:
+            assert (code, state) == (128 + number, "stopped"), complaint
+            assert "finishing the round at hand; the same again leaves at once" in complaint
+            assert f"of 300; continue with: fedge run --resume {cut}" in complaint
+        words = ["--resume", str(cut)]
+    code, found, _ = end(begin(*words, "--format", "json"))
+    assert code == 0
+    assert json.loads(found)["history"] == json.loads(expected)["history"]
+    one, two = (load_file(folder / "weights.safetensors") for folder in (whole, cut))
+    assert all((one[path] == two[path]).all() for path in one)
+
+
+def test_a_second_signal_leaves_at_once_and_the_first_does_during_the_start(tmp_path, begin):
+    """A global round of 10⁶ steps would take minutes; importing JAX takes two seconds."""
+    long = begin(*KEYS[:1], "rounds=2", "local_steps=1000000", "edge_rounds=1", "--out", str(tmp_path / "long"))
+    starting = begin(*KEYS, "--out", str(tmp_path / "starting"))
+    time.sleep(0.5)
+    starting.send_signal(signal.SIGINT)
+    code, out, complaint = end(starting, 30)
+    assert (code, out, complaint) == (130, "", "fedge: stopped\n")
+    wait_for(lambda: (tmp_path / "long/metrics.jsonl").exists(), long)
+    time.sleep(2)
+    long.send_signal(signal.SIGINT)
+    time.sleep(1)
+    assert long.poll() is None
+    asked = time.monotonic()
+    long.send_signal(signal.SIGINT)
+    code, _, complaint = end(long, 30)
+    assert time.monotonic() - asked < 2
+    assert code == 130
+    assert complaint.endswith("fedge: left at once\n")
+
+
+def test_a_full_disk_is_one_sentence_and_the_last_state_stays(tmp_path, begin):
+    """Files may grow to 400 kB here, which metrics never need and a checkpoint does."""
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+
+    environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": ""}  # whose files would be cut short too
+    process = begin(*KEYS, "--out", str(tmp_path / "full"), preexec_fn=limit, env=environment)
+    code, _, complaint = end(process)
+    assert code == 4
+    last = complaint.splitlines()[-1]
+    assert last.startswith("fedge: cannot use ")
+    assert "checkpoint.safetensors" in last
+    assert about(tmp_path / "full")["state"] == "failed"
+    assert not list((tmp_path / "full").glob(".*.part"))
+
+
+def test_nothing_claims_that_a_run_without_checkpoints_can_go_on(tmp_path, begin):
+    process = begin(*KEYS[:-2], "checkpoint_every=0", "devices=2", "--out", str(tmp_path / "x"))
+    wait_for(lambda: rows(tmp_path / "x") >= 1, process)
+    process.send_signal(signal.SIGINT)
+    code, _, complaint = end(process)
+    assert code == 130
+    assert "with checkpoint_every=0 no state was saved, so it cannot be continued" in complaint
+    assert "--resume" not in complaint
