@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from fedge.cli import app, flushed
+from fedge.cli import app, flush_output
 from fedge.errors import RunError, brief
 from fedge.experiment.config import Config
 from tests.experiment.test_hostile import ANY_TEXT, HOSTILE
@@ -175,7 +175,7 @@ def test_whoever_stops_reading_has_read_what_was_wanted(monkeypatch, capsys):
     with monkeypatch.context() as patch:
         patch.setattr(os, "dup2", lambda new, old: None)
         patch.setattr(sys, "stdout", mock.Mock(flush=mock.Mock(side_effect=BrokenPipeError)))
-        assert flushed(0) == 1
+        assert flush_output(0) == 1
     assert capsys.readouterr().err == ""
 
 

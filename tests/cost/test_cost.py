@@ -247,6 +247,19 @@ def test_a_budget_of_more_rounds_than_can_be_counted():
         Costs(small(budget_seconds=1e12))
 
 
+@pytest.mark.parametrize("limit", ["ge", "le"])
+def test_seconds_stay_numbers_at_the_limits_of_every_rate(limit):
+    rates = ("cpu_hz", "edge_hz", "uplink_bps", "edge_bps", "cloud_bps", "cycles_per_bit", "device_spread",
+             "link_spread", "straggle")  # fmt: skip
+    ends = {
+        key: next(getattr(m, limit) for m in Config.model_fields[key].metadata if hasattr(m, limit)) for key in rates
+    }
+    for algorithm in ({"algorithm": "hiersfl", "cut": "hidden"}, {"algorithm": "sdfeel", "gossip": 100}):
+        slow = Costs(small(**algorithm, **ends, batch=10**6, local_steps=10**6)).after(3)
+        assert 0 < slow.seconds < 1e200
+        assert all(size > 0 for size in slow.sent.values())
+
+
 def test_gossip_between_edges_in_step_is_what_each_exchange_gives():
     made = small(algorithm="sdfeel", graph="path", gossip=5, clients=4, cells=4)
     clock = made.clock

@@ -22,7 +22,7 @@ Misuse: Any = typer.BadParameter.__mro__[2]  # what typer raises for words it ca
 
 
 class Commands(typer.core.TyperGroup):
-    """The commands; words that they cannot read are answered with one sentence too."""
+    """These are the commands. Words that they cannot read are answered with one sentence too."""
 
     def main(self, args: Any = None, **extra: Any) -> Any:  # type: ignore[override]  # for what calls it here
         words = list(sys.argv[1:] if args is None else args)
@@ -90,10 +90,10 @@ def main() -> None:
     try:
         app()
     except SystemExit as leaving:
-        sys.exit(flushed(leaving.code))
+        sys.exit(flush_output(leaving.code))
 
 
-def flushed(code: Any) -> Any:
+def flush_output(code: Any) -> Any:
     """Write out what is left of the output; the exit code says so where that cannot be done."""
     output = sys.stdout or sys.__stdout__  # the first is none where its reader has gone
     try:

@@ -44,7 +44,7 @@ Output = Annotated[Format, typer.Option("--format", help="json: standard output 
 
 @contextmanager
 def guarded(ticker: Ticker | None = None) -> Iterator[None]:
-    """Errors become one sentence on standard error and a stable exit code."""
+    """Turn errors into one sentence on standard error and a stable exit code."""
     try:
         yield
     except FedgeError as problem:

@@ -19,7 +19,7 @@ app = typer.Typer(no_args_is_help=True, help="What a run would cost, before it i
 
 @app.command("cuts", epilog=HINT)
 def cost_cuts(pairs: Pairs = None, config: ConfigFile = None, format: Output = Format.text) -> None:
-    """For every place to cut a model: activations, halves, work, and whether splitting beats sending the model.
+    """Show for every place to cut a model its activations, halves and work, and whether splitting beats sending it.
 
     Unless given: the model's own data set (CIFAR-10 for resnet18, else MNIST), batch 10, rounds of 1 × 5 local steps.
     """

@@ -41,7 +41,7 @@ class Staged(StagedForward, Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """A place to cut: what a sample's activations are there, and what of the model is below."""
+    """This is a place to cut: it holds what a sample's activations are there and what of the model is below."""
 
     name: str
     activations: int  # a: numbers per sample; 0 where a client computes its own loss

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -35,8 +34,6 @@ from fedge.experiment.config import Config
 from fedge.models import Model, make
 
 Optimiser = Callable[[Array], optax.GradientTransformation]
-MANY = 200_000  # clients that take a noticeable time before the first round
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +81,6 @@ def experiment(
     config: Config, dataset: Dataset | None = None, model: Model | None = None, optimiser: Optimiser | None = None
 ) -> Experiment:
     dataset = dataset or load(config.data)
-    if config.clients > MANY:
-        log.info("dealing %s to %d clients; a million take about 2 s and 100 MB", config.data, config.clients)
     partition = distribute(
         dataset.y_train, clients=config.clients, cells=config.cells, partition=config.partition, seed=config.seed,
         classes=dataset.classes, how=config.assign, class_split=config.class_split,

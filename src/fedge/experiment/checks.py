@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 SPECIFIC = set[str]().union(*(entry.keys for entry in ALGORITHMS.values()))  # keys that only some algorithms read
 CUSTOM = "custom"  # the data set, model or optimiser was passed in from Python
-COUNTABLE = 2**31 - 1  # iterations of a run, places in the list of all clients' samples
+COUNTABLE = 2**31 - 1  # iterations of a run
 GRAPH_CELLS = 2_000  # the eigenvalues of a graph's mixing matrix then take about 5 s
 
 
@@ -67,11 +67,12 @@ def check_sizes(c: Config) -> None:
 
 
 def most_rounds(c: Config) -> int:
-    """The global rounds whose iterations can be counted."""
+    """Tell of how many global rounds the iterations can be counted."""
     return COUNTABLE // (c.local_steps * c.edge_rounds)
 
 
 def check_graph(c: Config, graph: str) -> None:
+    """Refuse a graph that cannot be made, without taking long to find that out."""
     if c.cells > GRAPH_CELLS:
         raise ConfigError(f"cells={c.cells} is too many for {c.algorithm}, which needs a matrix over all their pairs; "
                           f"allowed: up to {GRAPH_CELLS}")  # fmt: skip

@@ -34,7 +34,7 @@ Spread = Annotated[float, Field(ge=0, le=10)]
 
 
 class Config(BaseModel):
-    """Every key of a run. The same names everywhere: command line, TOML file, Python, records."""
+    """This holds every key of a run, by the same names everywhere: command line, TOML file, Python, records."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -189,7 +189,7 @@ def field(key: str) -> Any:
 
 
 def words(key: str) -> list[str]:
-    """The values a key may have, where they are names."""
+    """List the values a key may have, where they are names."""
     annotation = field(key).annotation
     choices = [c for part in (get_args(annotation) or (annotation,)) for c in (get_args(part) or (part,))]
     names: dict[str, Iterable[Any]] = {"algorithm": ALGORITHMS, "data": DATASETS, **NAMES}
@@ -211,14 +211,13 @@ def allowed(key: str) -> str:
         else "a name"
     )
     signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
-    limits = [
-        f"{sign} {getattr(m, name)}" for m in field(key).metadata for name, sign in signs.items() if hasattr(m, name)
-    ]
+    found = [(sign, getattr(limit, name, None)) for limit in field(key).metadata for name, sign in signs.items()]
+    limits = [f"{sign} {number:.15g}" for sign, number in found if number is not None]
     return " and ".join([f"{noun} {limits[0]}", *limits[1:]]) if limits else noun
 
 
 def parse(pairs: list[str]) -> dict[str, str]:
-    """`key=value` words of a command line."""
+    """Read the `key=value` words of a command line."""
     values: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")

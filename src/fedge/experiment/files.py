@@ -16,7 +16,7 @@ MOST = 2**24  # bytes: links between a thousand servers, each with all others
 
 
 def is_file(path: Path) -> bool:
-    """Whether there is an ordinary file; a pipe or a device is none, and neither is a name that cannot be one."""
+    """Tell whether this is an ordinary file: a pipe, a device and a name that cannot be one are none."""
     try:
         return path.is_file()
     except (OSError, ValueError):  # too long for a name, or with a zero in it
@@ -43,6 +43,7 @@ def read_text(path: Path, what: str) -> str:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
+    """Read a file of keys; one that is no TOML, or only just, gets one sentence."""
     text = read_text(path, "the configuration")
     try:
         return tomllib.loads(text)
@@ -53,7 +54,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def read_links(path: Path) -> str:
-    """Links as "0-1 1-2" from a file with one such as "0 1" or "0,1" per line and comments after #."""
+    """Read links as "0-1 1-2" from a file with one such as "0 1" or "0,1" per line and comments after #."""
     lines = [line.split("#")[0].replace(",", " ").split()[:2] for line in read_text(path, "the graph").splitlines()]
     return " ".join("-".join(line) for line in lines if line)
 

@@ -19,14 +19,14 @@ log = logging.getLogger(__name__)
 
 
 class Spent(NamedTuple):
-    """What a run has cost after a round, from its start."""
+    """This is what a run has cost after a round, from its start."""
 
     sent: dict[str, int]  # bytes per tier
     seconds: float  # simulated
 
 
 class Costs:
-    """What one run costs. Reckoning follows the training: before it, only a budget asks what the first round takes.
+    """This keeps the account of one run. Reckoning follows the training; before it, only a budget asks for one round.
 
     `rounds` is how many there will be: as configured, or as many as a budget covers where all rounds cost the same.
     Otherwise it is None, and `more` says after each round whether another one is covered.
@@ -42,17 +42,17 @@ class Costs:
         self._counted = 0
         self.rounds = made.config.rounds
         if self._budgets:
-            self.rounds = self._covered()
+            self.rounds = self._rounds_within_budget()
 
     def more(self, done: int) -> bool:
-        """Whether another round follows the first `done`."""
+        """Tell whether another round follows the first `done`."""
         if self.rounds is not None:
             return done < self.rounds
         most = min(most_rounds(self._config), self._config.rounds or np.inf)
-        return done < most and self._too_dear(self._at(done + 1)) is None
+        return done < most and self._short_budget(self._at(done + 1)) is None
 
     def last(self) -> int:
-        """The number of rounds, for whoever must know before training: reckoned round by round where it takes that."""
+        """Count all rounds, for whoever must know before training, one by one where it takes that."""
         if self.rounds is not None:
             return self.rounds
         done = 1
@@ -61,18 +61,18 @@ class Costs:
         return done
 
     def until(self, done: int, *every: int) -> int:
-        """The next round that is a multiple of one of these intervals (0: never), or the last one; where a budget has
-        yet to be asked, a round not far ahead."""
+        """Find the next round that is a multiple of one of these intervals (0: never), or the last one. Where a budget
+        has yet to be asked, this looks no further than `AHEAD`."""
         last = min([self.rounds or done + AHEAD, *((done // n + 1) * n for n in every if n)])
         return last if self.rounds else next((n for n in range(done, last) if not self.more(n)), last)
 
     def after(self, done: int) -> Spent:
-        """What the first `done` rounds cost."""
+        """Tell what the first `done` rounds cost."""
         self._count(done)
         return self._at(done)
 
     def links(self, done: int) -> dict[str, Any]:
-        """Bytes on every link in the first `done` rounds; links are clients, edges, or [from, to] between edges."""
+        """Add up each link's bytes in the first `done` rounds; a link is a client, an edge, or [from, to] of edges."""
         self._count(done)
         pairs = {"edge_to_edge_links": self._ledger.edge_links} if self._ledger.edge_links else {}
         return {tier: {"total": int(each.sum()), "links": each.tolist()} for tier, each in self._links.items()} | pairs
@@ -104,20 +104,20 @@ class Costs:
                 self._links[tier] = self._links.get(tier, 0) + each
         self._counted = done
 
-    def _too_dear(self, spent: Spent) -> tuple[str, float] | None:
-        """The budget that does not cover this, and what it would have to be."""
+    def _short_budget(self, spent: Spent) -> tuple[str, float] | None:
+        """Name the budget that does not cover this, and what it would have to be."""
         needed = {"budget_seconds": spent.seconds, "budget_bytes": sum(spent.sent.values())}
         return next(((key, needed[key]) for key, budget in self._budgets.items() if needed[key] > budget * SLACK), None)
 
-    def _covered(self) -> int | None:
-        """The rounds that the budgets cover, where that can be told from the first; they must cover that one."""
+    def _rounds_within_budget(self) -> int | None:
+        """Count the rounds that the budgets cover, where the first one tells; refuse budgets that do not cover it."""
         config, rates = self._config, self._clock.rates
         exchanges = (config.gossip or 0) + config.edge_rounds
         if exchanges > LONG and not rates.equal:
             log.info("reckoning the simulated seconds of a global round of %d edge rounds and exchanges", exchanges)
         first = self._at(1)
-        if dear := self._too_dear(first):
-            key, needed = dear
+        if short := self._short_budget(first):
+            key, needed = short
             raise ConfigError(f"{key}={self._budgets[key]:g} does not cover one global round, which takes {needed:g}")
         if not (rates.equal and self._ledger.alike and np.ptp(self._ready) == 0):
             return None

@@ -30,7 +30,7 @@ def processes() -> int:
 
 
 def leads() -> bool:
-    """Whether this process writes and prints: the only one, or the first of several."""
+    """Tell whether this process writes and prints: it does if it is the only one, or the first of several."""
     return processes() == 1 or jax.process_index() == 0
 
 
