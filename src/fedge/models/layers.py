@@ -22,8 +22,10 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import Array, lax
 
+from fedge.models import winograd
+
 _ONE_KERNEL: ContextVar[bool] = ContextVar("one kernel", default=False)
-LAYOUT = ("NHWC", "HWIO", "NHWC")
+IMAGE_AXES = ("NHWC", "HWIO", "NHWC")
 
 
 @contextmanager
@@ -43,15 +45,15 @@ def client_conv(
     padding: str | Sequence[tuple[int, int]],
     lhs_dilation: Sequence[int] | None = None,
     rhs_dilation: Sequence[int] | None = None,
-    dimension_numbers: Any = LAYOUT,
+    dimension_numbers: Any = IMAGE_AXES,
     feature_group_count: int = 1,
     precision: Any = None,
     **rest: Any,
 ) -> Array:
-    """`lax.conv_general_dilated` for NHWC images and HWIO kernels as slices and a matrix product.
+    """`lax.conv_general_dilated` for NHWC images and HWIO kernels, as slices and a matrix product.
 
-    On a GPU, in bfloat16, larger images have kernels of their own. What there is no form for (dilation, groups, other
-    ranks) goes to `lax`.
+    Larger 3 × 3 convolutions have faster forms: `winograd` on a CPU, `kernels` on a GPU in bfloat16. What there is no
+    form for (dilation, groups, other ranks) goes to `lax`.
     """
     dilated = any(d != 1 for d in (*(lhs_dilation or ()), *(rhs_dilation or ())))
     if _ONE_KERNEL.get() or lhs.ndim != 4 or dilated or feature_group_count != 1:
@@ -67,6 +69,10 @@ def client_conv(
 
         if kernels.serves(lhs, rhs, (window_strides[0], window_strides[1]), padding) and kernels.at_hand():
             return kernels.convolve(lhs, rhs, window_strides[0], padding[0][0])
+    (top, bottom), (left, right) = padding
+    border = (top, bottom), (left, right)
+    if jax.default_backend() == "cpu" and winograd.serves(lhs, rhs, window_strides, border):
+        return winograd.convolve(lhs, rhs, border)
     found = patches(lhs, (height, width), window_strides, padding)
     flat = jnp.dot(found.reshape(-1, height * width * channels), rhs.reshape(-1, features), precision=precision)
     return flat.reshape(*found.shape[:3], features)
@@ -100,15 +106,15 @@ def conv_max_pool(x: Array, kernel: Array, bias: Array) -> Array:
     # Patches in two strides, each of long runs: first along the columns, then along the rows.
     across = jnp.stack([x[:, :, j : j + w].reshape(channels, -1, w * b) for j in range(width)])
     patches = jnp.stack([across[:, :, i : i + h].reshape(width, channels, -1) for i in range(height)])
-    z = _taken(kernel.reshape(-1, features), patches.reshape(height * width * channels, -1))
+    z = _multiply(kernel.reshape(-1, features), patches.reshape(height * width * channels, -1))
     z = z.reshape(features, h, w, b)[:, : h // 2 * 2, : w // 2 * 2]
-    z = _larger(2, z.reshape(features, h // 2, 2, -1))
-    z = _larger(3, z.reshape(features, h // 2, w // 2, 2, b))
+    z = _maximum(2, z.reshape(features, h // 2, 2, -1))
+    z = _maximum(3, z.reshape(features, h // 2, w // 2, 2, b))
     return (z + bias[:, None, None, None]).transpose(3, 1, 2, 0)
 
 
 @jax.custom_vjp
-def _taken(kernel: Array, patches: Array) -> Array:
+def _multiply(kernel: Array, patches: Array) -> Array:
     """(KKC × F)ᵀ · (KKC × HWB).
 
     On a CPU the small factor is transposed beforehand: XLA has a faster product then, which it would give up to save
@@ -118,34 +124,34 @@ def _taken(kernel: Array, patches: Array) -> Array:
     return turned @ patches
 
 
-def _taken_forward(kernel: Array, patches: Array) -> tuple[Array, tuple[Array, Array]]:
-    return _taken(kernel, patches), (kernel, patches)
+def _multiply_forward(kernel: Array, patches: Array) -> tuple[Array, tuple[Array, Array]]:
+    return _multiply(kernel, patches), (kernel, patches)
 
 
-def _taken_backward(kept: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
+def _multiply_backward(kept: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
     kernel, patches = kept
     return patches @ gradient.T, kernel @ gradient
 
 
-_taken.defvjp(_taken_forward, _taken_backward)
+_multiply.defvjp(_multiply_forward, _multiply_backward)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _larger(axis: int, pairs: Array) -> Array:
+def _maximum(axis: int, pairs: Array) -> Array:
     """The larger of the two along an axis; the gradient goes to it, to the first where both are equal."""
     return pairs.max(axis)
 
 
-def _larger_forward(axis: int, pairs: Array) -> tuple[Array, Array]:
+def _maximum_forward(axis: int, pairs: Array) -> tuple[Array, Array]:
     first, second = (lax.index_in_dim(pairs, i, axis, keepdims=False) for i in (0, 1))
     return pairs.max(axis), first >= second
 
 
-def _larger_backward(axis: int, first: Array, gradient: Array) -> tuple[Array]:
+def _maximum_backward(axis: int, first: Array, gradient: Array) -> tuple[Array]:
     return (jnp.stack([jnp.where(first, gradient, 0), jnp.where(first, 0, gradient)], axis),)
 
 
-_larger.defvjp(_larger_forward, _larger_backward)
+_maximum.defvjp(_maximum_forward, _maximum_backward)
 
 
 # U(±1/√fan_in) for kernels and biases: what the papers' own code, written for PyTorch, starts from.
