@@ -17,9 +17,9 @@ from fedge.core.contract import Round
 from fedge.core.keys import Purpose, fold, root
 from fedge.engine import ENGINES
 from fedge.errors import ConfigError
+from fedge.experiment.build import experiment
+from fedge.experiment.config import Config
 from fedge.models import from_nnx, make
-from fedge.runner.config import Config
-from fedge.runner.setup import experiment
 from tests.helpers import distance, small, toy, train
 
 MODES = ["owner", "shared", "none", "author"]

@@ -178,8 +178,8 @@ def test_divergence_ends_a_run_with_its_last_good_state(tmp_path):
 def test_divergence_by_data_is_not_answered_with_lower_lr(tmp_path):
     data = toy()
     images = data.x_train.astype(np.float32) / 255
-    images[3, 2, 2, 0] = np.nan  # past the check of `Dataset.of`
-    broken = fedge.Dataset("broken", images, data.y_train, data.x_test / np.float32(255), data.y_test, 4)
+    broken = fedge.Dataset.of(images, data.y_train, data.x_test / np.float32(255), data.y_test)
+    broken.x_train[3, 2, 2, 0] = np.nan  # after it was checked
     with pytest.raises(DivergenceError, match="training images hold values that are not finite") as caught:
         fedge.run(KEYS, out=tmp_path / "x", dataset=broken)
     assert "lower lr" not in str(caught.value)

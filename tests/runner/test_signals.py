@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -12,7 +11,7 @@ import pytest
 from safetensors.numpy import load_file
 
 COMMAND = [sys.executable, "-m", "fedge", "run"]
-KEYS = ["hierfavg", "clients=8", "rounds=300", "local_steps=2", "edge_rounds=1", "batch=5", "eval_every=50",
+KEYS = ["hierfavg", "clients=8", "rounds=1200", "local_steps=2", "edge_rounds=1", "batch=5", "eval_every=50",
         "checkpoint_every=100", "devices=2"]  # fmt: skip
 
 
@@ -21,9 +20,9 @@ def begin():
     """Start a process; whatever a test leaves running is ended."""
     started = []
 
-    def start(*words, **options):
+    def start(*words, command=COMMAND, **options):
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        started.append(subprocess.Popen([*COMMAND, *words], **pipes, **options))
+        started.append(subprocess.Popen([*command, *words], **pipes, **options))
         return started[-1]
 
     yield start
@@ -71,7 +70,7 @@ def test_a_run_that_was_stopped_in_every_way_is_the_run_that_was_not(tmp_path, b
         else:
             assert (code, state) == (128 + number, "stopped"), complaint
             assert "finishing the round at hand; the same again leaves at once" in complaint
-            assert f"of 300; continue with: fedge run --resume {cut}" in complaint
+            assert f"of 1200; continue with: fedge run --resume {cut}" in complaint
         words = ["--resume", str(cut)]
     code, found, _ = end(begin(*words, "--format", "json"))
     assert code == 0
@@ -103,12 +102,13 @@ def test_a_second_signal_leaves_at_once_and_the_first_does_during_the_start(tmp_
 
 def test_a_full_disk_is_one_sentence_and_the_last_state_stays(tmp_path, begin):
     """Files may grow to 400 kB here, which metrics never need and a checkpoint does."""
-
-    def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
-
+    limited = [
+        "import os, resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000)); "
+        "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    ]
     environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": ""}  # whose files would be cut short too
-    process = begin(*KEYS, "--out", str(tmp_path / "full"), preexec_fn=limit, env=environment)
+    command = [sys.executable, "-c", *limited, *COMMAND[1:]]
+    process = begin(*KEYS, "--out", str(tmp_path / "full"), command=command, env=environment)
     code, _, complaint = end(process)
     assert code == 4
     last = complaint.splitlines()[-1]

@@ -1,8 +1,8 @@
 """Signals that ask a run to stop: Ctrl-C, SIGTERM and SIGHUP.
 
-The first one lets a run finish the round at hand and save it; where no run is under way it leaves at once. The second
-one leaves at once whatever is going on. A thread sees to that, since Python's own handlers wait until a compiled
-program, or the compiler, has returned.
+The first one lets a run finish the round at hand and save it; where no run is under way it leaves, tidying up. The
+second one leaves at once whatever is going on, and so does the first one while the command is still being imported. A
+thread sees to that, since Python's own handlers wait until a compiled program, or the compiler, has returned.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ class StopRequest:
     """A wish to stop, which a loop looks for between rounds while it listens."""
 
     def __init__(self) -> None:
-        self.signal: int | None = None
-        self.listening = False
+        self.signal: int | None = None  # the last one that came
+        self.started = False  # an exception can be raised: in the middle of an import it could turn into another
+        self.listening = False  # a loop looks for the wish
         self.holds: tuple[object, ...] = ()  # what must live as long as this
 
     @contextlib.contextmanager
@@ -60,9 +61,8 @@ def install() -> StopRequest:
     ours = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
     def handler(number: int, frame: FrameType | None) -> None:
-        if request.listening:
-            request.signal = number
-        else:
+        request.signal = number
+        if not request.listening and request.started:
             raise Leave(number)
 
     for number in ours:
@@ -78,8 +78,8 @@ def install() -> StopRequest:
                 if number not in ours:
                     continue
                 seen += 1
-                if seen > 1:
-                    leave_now(number, "left at once")
+                if seen > 1 or not request.started:
+                    leave_now(number, "left at once" if seen > 1 else "stopped")
                 if request.listening:
                     _say("finishing the round at hand; the same again leaves at once")
                 else:
