@@ -98,3 +98,25 @@ def test_a_comparison_survives_every_death(tmp_path, one_program):
         results = fedge.compare(resume=folder) if (folder / "compare.json").exists() else live(folder)
         assert list(results) == ["fedavg", "hierfavg"]
         assert outcome(folder) == expected, moment
+
+
+def test_a_run_that_is_extended_survives_every_death(tmp_path, one_program):
+    """It once ended at a round that the longer run does not test."""
+    keys = {"algorithm": "hierfavg"} | KEYS | {"eval_every": 2}
+
+    def extend(folder):
+        return fedge.run(resume=folder, rounds=4)
+
+    fedge.run(keys | {"rounds": 4}, out=tmp_path / "whole")
+    fedge.run(keys, out=tmp_path / "counted")
+    with reaper.strikes(tmp_path / "counted"):
+        extend(tmp_path / "counted")
+    count, expected = reaper.seen, outcome(tmp_path / "whole")
+    for moment in range(0, count, 2):
+        folder = tmp_path / str(moment)
+        fedge.run(keys, out=folder)
+        with reaper.strikes(folder, moment):
+            extend(folder)
+            pytest.fail("it was to die")
+        extend(folder)
+        assert outcome(folder) == expected, moment

@@ -238,9 +238,9 @@ def test_data_under_a_known_name_is_that_data(tmp_path):
 
 def test_scalar_leaves_survive(tmp_path):
     state = {"weights": {"a": jnp.ones((2, 3))}, "step": jnp.int32(7), "moment": jnp.float32(0.5)}
-    checkpoint.save(tmp_path, state, checkpoint.Notes(1, "x", "y"))
+    checkpoint.save(tmp_path, state, checkpoint.Notes(1, "x", "y", "z"))
     back, notes = checkpoint.load(tmp_path / checkpoint.NEWEST, state)
-    assert notes == checkpoint.Notes(1, "x", "y")
+    assert notes == checkpoint.Notes(1, "x", "y", "z")
     assert [back["step"].shape, back["moment"].shape] == [(), ()]
     assert (int(back["step"]), float(back["moment"])) == (7, 0.5)
     assert back["step"].dtype == np.int32

@@ -26,7 +26,7 @@ from fedge.cli.common import (
     guarded,
     stop_request,
 )
-from fedge.errors import ConfigError
+from fedge.errors import ConfigError, DivergenceError
 from fedge.experiment.config import parse, require_known
 from fedge.runner.device import HOSTS, leads
 from fedge.runner.run import run
@@ -110,3 +110,5 @@ def compare_command(
             console.print(terminal.result_table(everyone))
             pictures = ", ".join(p.name for p in drawn if p.suffix == ".png")
             terminal.say(console, f"\nrun folder: {folder}  ({pictures}; PDFs; one sub-folder per algorithm)")
+        if lost := [r.algorithm for r in everyone if r.diverged]:
+            raise DivergenceError(f"{', '.join(lost)} diverged and ended with the last good state; try a lower lr")

@@ -48,7 +48,7 @@ def check(c: Config) -> None:
     for key, misplaced, needs in wrong:
         default = ALGORITHMS[c.algorithm].keys.get(key, type(c).model_fields[key].default)
         if misplaced and getattr(c, key) != default:
-            raise ConfigError(f"{key}={getattr(c, key)} is only for {needs}; leave {key} out")
+            raise ConfigError(f"{key}={brief(getattr(c, key))} is only for {needs}; leave {key} out")
     if c.partition == "cell_iid" and c.assign != "random":
         raise ConfigError(f"partition=cell_iid decides the cells itself; leave assign={c.assign} out")
     if c.engine == "reference" and (c.devices > 1 or c.chunk > 1):

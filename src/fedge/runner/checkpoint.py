@@ -39,6 +39,7 @@ class Notes:
     round: int  # rounds that are done
     identity: str  # of the run
     metrics: str  # digest of the rows up to this round
+    last: str = ""  # digest of one more, where the run ended at a round that is otherwise not tested
 
 
 def named(state: State) -> dict[str, Any]:
@@ -95,7 +96,7 @@ def save(folder: Path, state: State, notes: Notes) -> None:
 def load(path: Path, like: State) -> tuple[State, Notes]:
     """A state of the same structure as `like`."""
     arrays, stored, _ = read_arrays(path)
-    kinds = {"round": int, "identity": str, "metrics": str}
+    kinds = {"round": int, "identity": str, "metrics": str, "last": str}
     if stored.keys() != kinds.keys() or any(type(stored[key]) is not kind for key, kind in kinds.items()):
         raise DamagedError(f"{path} is no checkpoint of this version of fedge")
     wanted = named(like)

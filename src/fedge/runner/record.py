@@ -59,11 +59,11 @@ class Progress(NamedTuple):
 class Silent:
     """A record that is not kept: of a process that does not lead, or of a run that is a part of a study."""
 
-    def __init__(self, folder: Path | None = None, run: str = "") -> None:
-        self._folder, self._identity = folder, run  # of the run that another process resumes and this one follows
+    def __init__(self, followed: Record | None = None) -> None:
+        self._followed = followed  # what another process resumes
 
     def restore(self, start: State) -> Progress:
-        return Progress(start, 0, []) if self._folder is None else _restored(self._folder, start, self._identity)[0]
+        return Progress(start, 0, []) if self._followed is None else _restored(self._followed, start)[0]
 
     def row(self, row: Row) -> None: ...
     def save(self, state: State, done: int) -> None: ...
@@ -86,7 +86,7 @@ class Record:
         return dict(self.about["config"])
 
     def restore(self, start: State) -> Progress:
-        progress, self.lines = _restored(self.folder, start, self.identity)
+        progress, self.lines = _restored(self, start)
         if not progress.done and self.config["checkpoint_every"] == 0 and _lines(self.folder / METRICS):
             raise RunError(f"{self.folder} was run with checkpoint_every=0, so there is no state to go on from; "
                            "start a new run")  # fmt: skip
@@ -103,7 +103,9 @@ class Record:
         files.write_bytes(self.folder / METRICS, "".join(self.lines).encode())
 
     def save(self, state: State, done: int) -> None:
-        checkpoint.save(self.folder, state, Notes(done, self.identity, digest_of(*self.lines)))
+        numbered = [(row_of(line, self.folder / METRICS)["round"], line) for line in self.lines]
+        regular, last = regular_and_last(numbered, self.config["eval_every"])
+        checkpoint.save(self.folder, state, Notes(done, self.identity, digest_of(*regular), digest_of(*last)))
 
     def extend(self, config: Mapping[str, Any]) -> None:
         """Go on for longer than was asked for at first."""
@@ -251,8 +253,14 @@ def _processor() -> str:
 # Reading back
 
 
-def _restored(folder: Path, start: State, run: str) -> tuple[Progress, list[str]]:
+def regular_and_last(lines: list[tuple[int, str]], every: int) -> tuple[list[str], list[str]]:
+    """Tell the rows that any longer run has too from the one at the end, which goes when a run is extended."""
+    return [line for n, line in lines if n % every == 0], [line for n, line in lines if n % every]
+
+
+def _restored(record: Record, start: State) -> tuple[Progress, list[str]]:
     """Where a run is to go on, and the lines of its metrics up to there: its newest checkpoint that is whole."""
+    folder = record.folder
     lines = _lines(folder / METRICS)
     problems: list[FedgeError] = []
     for name in (checkpoint.NEWEST, checkpoint.BEFORE):
@@ -263,13 +271,14 @@ def _restored(folder: Path, start: State, run: str) -> tuple[Progress, list[str]
         except DamagedError as problem:
             problems.append(problem)
             continue
-        if notes.identity != run:
+        if notes.identity != record.identity:
             raise RunError(f"{folder / name} belongs to another run (seed, data, keys or version differ); remove it")
-        own = [line for number, line in lines if number <= notes.round]
-        if digest_of(*own) != notes.metrics:
+        regular, last = regular_and_last([n for n in lines if n[0] <= notes.round], record.config["eval_every"])
+        if digest_of(*regular) != notes.metrics or digest_of(*last) not in (notes.last, digest_of()):
             raise RunError(f"{folder / METRICS} is not as it was written up to round {notes.round}; restore it")
         if problems:
             log.warning("%s; going on from the one before it, after round %d", problems[0], notes.round)
+        own = [*regular, *last]
         return Progress(state, notes.round, [row_of(line, folder / METRICS) for line in own]), own
     if problems:
         raise RunError(f"{problems[0]}; no other checkpoint is there, so the run cannot be continued") from None

@@ -88,7 +88,7 @@ def _resumed(
             layout = {"devices": 0, "chunk": 0}
         job = Preparation.of(chosen, given, cache, layout)
         if not device.leads():
-            return train(job, Silent(folder, kept.identity), Path(), Listener(), None, began)
+            return train(job, Silent(kept), Path(), Listener(), None, began)
         if hosts is not None:
             stack.enter_context(files.locked(folder))
         changed = record.changes(kept, job.objects)

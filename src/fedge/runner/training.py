@@ -53,7 +53,7 @@ class Training:
         self._job, self._made, self._config, self._kept = job, job.made, job.made.config, kept
         self._folder, self._listener, self._stop, self._began = folder, listener, stop, began
         self._seconds, self._compiled = 0.0, job.engine.compile_seconds
-        self._first = 0
+        self._first, self._trainer = 0, Alone(job.engine)
 
     def train(self) -> Result:
         state, done, history = self._restore()
@@ -68,7 +68,7 @@ class Training:
         self._listener.ready(self._made, self._folder)
         self._first, save_every = done, self._config.checkpoint_every
         for stretch in stretches(
-            Alone(self._job.engine), self._job.evaluate, [self._job.costs], state, done, self._config,
+            self._trainer, self._job.evaluate, [self._job.costs], state, done, self._config,
             save_every=save_every, pausing=self._stop is not None,
         ):  # fmt: skip
             self._seconds += stretch.seconds
@@ -126,11 +126,18 @@ class Training:
         """End a run that diverged, with the last state that was good."""
         state = here(state)
         self._kept.save(state, done)
-        for row in stretch.rows:
+        rows = stretch.rows or self._test(stretch)
+        for row in rows:
             self._kept.row(row)
-        result = self._finish(state, done, history + stretch.rows, DIVERGED)
+        result = self._finish(state, done, history + rows, DIVERGED)
         when = f"in round {done + 1}" if stretch.done == done + 1 else f"between rounds {done} and {stretch.done}"
         raise DivergenceError(f"{self._config.algorithm} diverged {when}: {problem}; {self._cause(done)}", result)
+
+    def _test(self, stretch: Stretch) -> list[Row]:
+        """The row of a stretch after which it was not time to test."""
+        rows = self._job.evaluate(self._trainer.stacked(stretch.states), stretch.done, stretch.losses)
+        spent = self._job.costs.after(stretch.done)
+        return [row | {"bytes": spent.sent, "simulated_seconds": spent.seconds} for row in rows]
 
     def _cause(self, done: int) -> str:
         x = self._made.job.data.x
