@@ -174,7 +174,9 @@ def cut_lines(prices: list[Price]) -> str:
 
 
 def shown(number: float | None, how: str) -> str:
-    return "diverged" if number is None else format(number, how)
+    if number is None:
+        return "diverged"
+    return format(number, how if abs(number) < 1e6 else ".3g")
 
 
 def data_lines() -> str:
