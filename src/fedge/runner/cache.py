@@ -99,4 +99,5 @@ def _custom(made: Experiment) -> bool:
 
 
 def _evaluator(made: Experiment, x: Any, y: Any) -> Evaluator:
-    return Evaluator(made.model, x, y, made.dataset.scale, made.job.task.dtype, made.job.devices)
+    scale, together = made.dataset.scale, made.model.evaluates_batches
+    return Evaluator(made.model, x, y, scale, made.job.task.dtype, made.job.devices, together)
