@@ -51,7 +51,7 @@ def _by_commonest(r: Roster) -> Indices:
 
 
 def _numbered(order: Indices, cells: NDArray[Any]) -> NDArray[np.int32]:
-    """Return the cell of each client where clients in this order have these cells."""
+    """Give the clients, in this order, these cells; return the cell of each."""
     cell = np.empty(len(order), np.int32)
     cell[order] = cells
     return cell
