@@ -1,4 +1,4 @@
-"""One run, from keys to a result."""
+"""Make one run, from keys to a result."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def default_folder(name: str) -> Path:
 
 
 def mixing(made: Experiment) -> dict[str, Any]:
-    """What gossip does to a disagreement, where edges gossip."""
+    """Say what gossip does to a disagreement, where edges gossip."""
     gossip = made.job.algorithm.gossip
     if gossip is None:
         return {}

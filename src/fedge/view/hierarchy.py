@@ -1,4 +1,4 @@
-"""Pictures of a hierarchy: who talks to whom, and who holds which labels.
+"""Draw a hierarchy: who talks to whom, and who holds which labels.
 
 A page has room for a few hundred marks. Beyond that a picture becomes a summary: it takes no longer to draw for a
 million clients than for a hundred.
@@ -67,7 +67,7 @@ def _shade(cell: int, cells: int) -> str:
 
 
 class _Tree(NamedTuple):
-    """The axes of a tree, with a place and a colour for each cell; a cell is so many points wide."""
+    """These are the axes of a tree, with a place and a colour for each cell; a cell is so many points wide."""
 
     axes: Axes
     centres: NDArray[Any]
@@ -149,7 +149,7 @@ def _many_cells(levels: list[str], per_cell: Integers, samples: Integers, title:
 
 
 class _Columns(NamedTuple):
-    """Columns of a heat map over clients: where each begins in `order`, which cell it shows, and what it is."""
+    """These columns make a heat map over clients: where each begins in `order`, which cell it shows, and what it is."""
 
     order: Integers  # clients, cell by cell
     start: Integers
