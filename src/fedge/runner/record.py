@@ -63,7 +63,7 @@ class Silent:
         self._followed = followed  # what another process resumes
 
     def restore(self, start: State) -> Progress:
-        return Progress(start, 0, []) if self._followed is None else _restored(self._followed, start)[0]
+        return Progress(start, 0, []) if self._followed is None else _restore_from(self._followed, start)[0]
 
     def row(self, row: Row) -> None: ...
     def save(self, state: State, done: int) -> None: ...
@@ -86,7 +86,7 @@ class Record:
         return dict(self.about["config"])
 
     def restore(self, start: State) -> Progress:
-        progress, self.lines = _restored(self, start)
+        progress, self.lines = _restore_from(self, start)
         if not progress.done and self.config["checkpoint_every"] == 0 and _lines(self.folder / METRICS):
             raise RunError(f"{self.folder} was run with checkpoint_every=0, so there is no state to go on from; "
                            "start a new run")  # fmt: skip
@@ -258,7 +258,7 @@ def regular_and_last(lines: list[tuple[int, str]], every: int) -> tuple[list[str
     return [line for n, line in lines if n % every == 0], [line for n, line in lines if n % every]
 
 
-def _restored(record: Record, start: State) -> tuple[Progress, list[str]]:
+def _restore_from(record: Record, start: State) -> tuple[Progress, list[str]]:
     """Read the newest checkpoint that is whole, where a run is to go on, and the lines of its metrics up to there."""
     folder = record.folder
     lines = _lines(folder / METRICS)

@@ -60,7 +60,7 @@ class Training:
         if isinstance(self._kept, Record):
             stored = self._kept.finished()
             if stored is not None and (stored.get("diverged") is True or not self._job.costs.more(done)):
-                return self._recorded(stored, state, done, history)
+                return self._repeat_result(stored, state, done, history)
             self._kept.note(state=RUNNING)
         if done:
             total = self._job.costs.rounds
@@ -175,7 +175,7 @@ class Training:
         self._listener.finished(result)
         return result
 
-    def _recorded(self, stored: dict[str, Any], state: State, done: int, history: list[Row]) -> Result:
+    def _repeat_result(self, stored: dict[str, Any], state: State, done: int, history: list[Row]) -> Result:
         """Return the result of a run that was already over, as it was recorded."""
         log.info("the run in %s was already complete", self._folder)
         numbers = {k: stored[k] for k in ("wall_seconds", "compile_seconds", "client_steps_per_second")}

@@ -204,7 +204,7 @@ def label_heatmap(made: Experiment) -> Figure:
         axes.vlines(begins[1:] - 0.5, -0.5, classes - 0.5, color="0.3", linewidth=0.8)
     middles = (begins + np.append(begins[1:], len(cell)) - 1) / 2
     letters = len(f"cell {cell[-1]}")
-    shown = _apart(middles, (5 * letters + 8) * len(cell) / (56 * width))
+    shown = _choose_apart(middles, (5 * letters + 8) * len(cell) / (56 * width))
     axes.set_xticks(middles[shown], [f"cell {cell[begins[d]]}" for d in shown], fontsize=8)
     axes.yaxis.set_major_locator(MaxNLocator(min(10, classes), integer=True))
     axes.set_xlabel(says)
@@ -216,7 +216,7 @@ def label_heatmap(made: Experiment) -> Figure:
     return figure
 
 
-def _apart(places: NDArray[np.float64], least: float) -> list[int]:
+def _choose_apart(places: NDArray[np.float64], least: float) -> list[int]:
     """Choose which of these places, in ascending order, to label so that neighbours are `least` apart."""
     chosen = [0]
     for n in range(1, len(places)):
