@@ -86,32 +86,34 @@ class Record:
         return dict(self.about["config"])
 
     def restore(self, start: State) -> Progress:
+        """Read the newest state that was saved and the rows up to it; nothing is written before `go_on`."""
         progress, self.lines = _restore_from(self, start)
-        if not progress.done and self.config["checkpoint_every"] == 0 and _lines(self.folder / METRICS):
-            raise RunError(f"{self.folder} was run with checkpoint_every=0, so there is no state to go on from; "
-                           "start a new run")  # fmt: skip
-        files.write_bytes(self.folder / METRICS, "".join(self.lines).encode())
+        if not progress.done and _lines(self.folder / METRICS):
+            if self.config["checkpoint_every"] == 0:
+                raise RunError(f"{self.folder} was run with checkpoint_every=0, so there is no state to go on from; "
+                               "start a new run")  # fmt: skip
+            if self.about.get("state") != DIVERGED:
+                log.warning("no state of a round is saved in %s: beginning again at its first round", self.folder)
         return progress
+
+    def go_on(self, config: Mapping[str, Any], rows: list[Row]) -> None:
+        """Train from what was restored, maybe for longer than was asked for at first; only these rows stay."""
+        if config != self.config:
+            (self.folder / CONFIG).unlink(missing_ok=True)  # made again from run.json if this is cut short
+        self.note(config=dict(config), state=RUNNING)
+        if not (self.folder / CONFIG).exists():
+            files.write_json(self.folder / CONFIG, dict(config))
+        self.lines = [files.line(row) for row in rows]
+        files.write_bytes(self.folder / METRICS, "".join(self.lines).encode())
 
     def row(self, row: Row) -> None:
         self.lines.append(files.line(row))
         files.append(self.folder / METRICS, self.lines[-1])
 
-    def keep(self, rows: list[Row]) -> None:
-        """Leave only these rows."""
-        self.lines = [files.line(row) for row in rows]
-        files.write_bytes(self.folder / METRICS, "".join(self.lines).encode())
-
     def save(self, state: State, done: int) -> None:
         numbered = [(row_of(line, self.folder / METRICS)["round"], line) for line in self.lines]
         regular, last = regular_and_last(numbered, self.config["eval_every"])
         checkpoint.save(self.folder, state, Notes(done, self.identity, digest_of(*regular), digest_of(*last)))
-
-    def extend(self, config: Mapping[str, Any]) -> None:
-        """Go on for longer than was asked for at first."""
-        (self.folder / CONFIG).unlink(missing_ok=True)  # made again from run.json if this is cut short
-        self.note(config=dict(config), state=RUNNING)
-        files.write_json(self.folder / CONFIG, dict(config))
 
     def note(self, **facts: Any) -> None:
         """Write facts into run.json."""
@@ -133,10 +135,11 @@ class Record:
 
     def finished(self) -> dict[str, Any] | None:
         """Return what result.json holds, where the run has ended by itself; None where it must be finished (again)."""
-        if self.about.get("state") not in (FINISHED, DIVERGED) or not (self.folder / RESULT).exists():
+        complete = all((self.folder / name).exists() for name in (WEIGHTS, LEDGER, RESULT))
+        if self.about.get("state") not in (FINISHED, DIVERGED) or not complete:
             return None
         stored = files.read_json(self.folder / RESULT)
-        if file_digest(self.folder / RESULT) != self.about.get("digests", {}).get(RESULT):
+        if file_digest(self.folder / RESULT) != self.about["digests"].get(RESULT):
             raise RunError(f"{self.folder / RESULT} is not as it was written: its checksum does not hold; restore "
                            "it, or delete it to have it made again")  # fmt: skip
         kinds: dict[str, Any] = {"wall_seconds": NUMBERS, "compile_seconds": NUMBERS, "parameters": int,
@@ -186,7 +189,7 @@ def claim(folder: Path, plan: str = RUN) -> None:
 
 def reopen(folder: Path) -> Record:
     """Open the record of a run that was begun; changed files are refused."""
-    if folder.is_dir() and not (folder / RUN).exists() and (folder / files.LOCK).exists():
+    if folder.is_dir() and {entry.name for entry in folder.iterdir()} == {files.LOCK}:
         raise RunError(f"the run in {folder} was stopped before it began; start it again with --out {folder}")
     about = _about(folder)
     config = about["config"]
@@ -206,10 +209,13 @@ def reopen(folder: Path) -> Record:
 
 def _about(folder: Path) -> dict[str, Any]:
     """Read what run.json says, with the entries that every run has."""
-    about = files.read_json(folder / RUN)
-    kinds = {"identity": str, "config": dict, "objects": dict, "versions": dict, "layout": dict, "seed": int}
+    about = {"digests": {}} | files.read_json(folder / RUN)
+    kinds = {"identity": str, "config": dict, "objects": dict, "versions": dict, "layout": dict, "seed": int,
+             "digests": dict}  # fmt: skip
     if missing := [key for key, kind in kinds.items() if not isinstance(about.get(key), kind)]:
         raise RunError(f"{folder / RUN} lacks {missing[0]}; it was not written by this version of fedge, or changed")
+    if any(type(number) is not int or number < 0 for number in about["layout"].values()):
+        raise RunError(f"{folder / RUN} is damaged (its layout is no numbers of devices and clients); restore it")
     return about
 
 
@@ -346,10 +352,9 @@ def verify(folder: Path) -> list[str]:
             if notes.get("identity") != record.identity:
                 raise RunError(f"{folder / name} belongs to another run")
             good.append(f"{name}, after round {notes.get('round')}")
-    digests = record.about.get("digests")
-    if record.about.get("state") not in (FINISHED, DIVERGED) or not isinstance(digests, dict):
+    if record.about.get("state") not in (FINISHED, DIVERGED):
         return good
-    for name, expected in digests.items():
+    for name, expected in record.about["digests"].items():
         found = checkpoint.read_arrays(folder / name)[2] if name == WEIGHTS else file_digest(folder / name)
         if found != expected:
             raise RunError(f"{folder / name} is not as it was written: its checksum does not hold")

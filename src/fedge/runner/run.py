@@ -83,9 +83,12 @@ def _resume(
         chosen = Config.of(kept.config | longer)
         layout = {key: kept.about["layout"].get(key, 0) for key in identity.LAYOUT}
         layout |= {key: getattr(Config.of(kept.config | dict(keys)), key) for key in identity.LAYOUT if key in keys}
+        elsewhere = {} if "devices" in keys else {"devices": 0, "chunk": 0}  # where there are not as many devices
+        if hosts is None and layout["devices"] > max(device.MOST, device.cores()):
+            layout |= elsewhere
         stack.enter_context(ready(chosen, layout["devices"], hosts))
         if layout["devices"] > len(jax.devices()):
-            layout = {"devices": 0, "chunk": 0}
+            layout |= elsewhere
         job = Preparation.of(chosen, given, cache, layout)
         if not device.leads():
             return train(job, Silent(kept), Path(), Listener(), None, began)
@@ -97,8 +100,6 @@ def _resume(
         if changed:
             log.warning("%s differ from when %s was begun: results may differ in the last bits",
                         ", ".join(changed), folder)  # fmt: skip
-        if longer:
-            kept.extend(chosen.model_dump())
         return train(job, kept, folder, listener, stop, began)
 
 

@@ -3,6 +3,9 @@
 The first one lets a run finish the round at hand and save it; where no run is under way it leaves, tidying up. The
 second one leaves at once whatever is going on, and so does the first one while the command is still being imported. A
 thread sees to that, since Python's own handlers wait until a compiled program, or the compiler, has returned.
+
+Python drops, and complains of, what is raised while it tidies up objects (JAX does so whenever memory is collected).
+So a wish to leave that was dropped there is raised again a moment later.
 """
 
 from __future__ import annotations
@@ -15,9 +18,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
+from typing import Any
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 GRACE = 1.0  # seconds in which Python may leave by itself, cleaning up, before it is made to
+AGAIN = 0.01  # seconds after which a wish to leave that was dropped is raised again
 SHOW_CURSOR = "\x1b[?25h"
 
 
@@ -65,8 +70,19 @@ def install() -> StopRequest:
         if not request.listening and request.started:
             raise Leave(number)
 
+    complain = sys.unraisablehook
+
+    def again(dropped: Any) -> None:
+        if isinstance(dropped.exc_value, Leave) and hasattr(signal, "setitimer"):
+            signal.setitimer(signal.ITIMER_REAL, AGAIN)
+        elif not isinstance(dropped.exc_value, Leave):
+            complain(dropped)
+
     for number in ours:
         signal.signal(number, handler)
+    if hasattr(signal, "SIGALRM"):
+        signal.signal(signal.SIGALRM, lambda number, frame: handler(request.signal or number, frame))
+    sys.unraisablehook = again
     reader, writer = socket.socketpair()
     writer.setblocking(False)
     signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)

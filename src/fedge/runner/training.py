@@ -17,7 +17,7 @@ from fedge.errors import DivergenceError, RunError, StoppedError
 from fedge.runner import device, identity, record
 from fedge.runner.loop import Alone, Stretch, is_finite, stretches
 from fedge.runner.prepare import Preparation
-from fedge.runner.record import DIVERGED, FAILED, FINISHED, RUNNING, STOPPED, Progress, Record, Row, Silent
+from fedge.runner.record import DIVERGED, FAILED, FINISHED, STOPPED, Progress, Record, Row, Silent
 from fedge.runner.result import Listener, Result
 from fedge.runner.signals import Leave, StopRequest
 
@@ -58,10 +58,11 @@ class Training:
     def train(self) -> Result:
         state, done, history = self._restore()
         if isinstance(self._kept, Record):
-            stored = self._kept.finished()
+            config = self._config.model_dump()
+            stored = self._kept.finished() if config == self._kept.config else None
             if stored is not None and (stored.get("diverged") is True or not self._job.costs.more(done)):
                 return self._repeat_result(stored, state, done, history)
-            self._kept.note(state=RUNNING)
+            self._kept.go_on(config, history)
         if done:
             total = self._job.costs.rounds
             log.info("continuing after round %d%s", done, f" of {total}" if total else "")
@@ -102,8 +103,6 @@ class Training:
         mine = [row for row in rows if due(row["round"])]  # a run that was extended has one more where it once ended
         if [row["round"] for row in mine] != [number for number in range(1, done + 1) if due(number)]:
             raise RunError(f"{self._folder / record.METRICS} lacks rounds that were evaluated; restore it")
-        if len(mine) != len(rows) and isinstance(self._kept, Record):
-            self._kept.keep(mine)
         self._agree(done)
         return Progress(state, done, mine)
 
