@@ -1,4 +1,4 @@
-"""Signals that ask a run to stop: Ctrl-C, SIGTERM and SIGHUP.
+"""Signals ask a run to stop: Ctrl-C, SIGTERM and SIGHUP.
 
 The first one lets a run finish the round at hand and save it; where no run is under way it leaves, tidying up. The
 second one leaves at once whatever is going on, and so does the first one while the command is still being imported. A
@@ -27,7 +27,7 @@ SHOW_CURSOR = "\x1b[?25h"
 
 
 class Leave(BaseException):
-    """Raised in the main thread by a signal while no run is under way."""
+    """A signal raises this in the main thread while no run is under way."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -35,7 +35,7 @@ class Leave(BaseException):
 
 
 class StopRequest:
-    """A wish to stop, which a loop looks for between rounds while it listens."""
+    """This is a wish to stop, which a loop looks for between rounds while it listens."""
 
     def __init__(self) -> None:
         self.signal: int | None = None  # the last one that came
@@ -56,7 +56,7 @@ _installed: list[StopRequest] = []
 
 
 def installed() -> StopRequest | None:
-    """What this process hears of signals, if it was started as a command."""
+    """Return the wish to stop that this process hears from signals, if it was started as a command."""
     return _installed[0] if _installed else None
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedge.errors import RunError
 from fedge.runner import files
-from fedge.runner.record import Row
+from fedge.runner.rows import Row
 
 COLUMNS = ("accuracy", "global_loss", "edge_accuracy", "consensus")
 Line = dict[str, Any]  # of a CSV file
@@ -25,7 +25,7 @@ Line = dict[str, Any]  # of a CSV file
 
 @dataclass(frozen=True)
 class Curve:
-    """One series of a figure: its rows at each evaluated round, for every seed."""
+    """This is one series of a figure: its rows at each evaluated round, for every seed."""
 
     variant: str
     label: str
