@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -49,6 +49,7 @@ def same(a, b):
 
 
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+@example(place=6.103515625e-05, bit=0)  # in the notes, which are JSON inside the header's JSON
 @settings(max_examples=25)
 def test_a_flipped_bit_costs_the_rounds_since_the_checkpoint_before(finished, place, bit):
     """Anywhere in the newest checkpoint: in its header, or in a number."""

@@ -74,7 +74,10 @@ def read_arrays(path: Path) -> tuple[Arrays, dict[str, Any], str]:
     except (SafetensorError, OSError, ValueError, TypeError, KeyError, MemoryError) as problem:
         reason = (str(problem).splitlines() or ["its header"])[0][:100]
         raise DamagedError(f"{path} cannot be read ({reason})") from None
-    about = files.parse_json(header, str(path))
+    try:
+        about = files.parse_json(header, str(path))
+    except RunError as problem:
+        raise DamagedError(str(problem)) from None
     notes = about.get("notes") if isinstance(about, dict) else None
     if not isinstance(notes, dict) or about.get("sha256") != digest_of(_body(arrays), canonical(notes)):
         raise DamagedError(f"{path} is not as it was written: its checksum does not hold")
