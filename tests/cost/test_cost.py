@@ -1,6 +1,7 @@
 """Bytes and seconds against the papers' formulas (SPEC §5)."""
 
 import dataclasses
+from functools import cache
 from typing import ClassVar
 
 import numpy as np
@@ -282,10 +283,15 @@ SPLIT = [  # SPEC §5: cut, activations, client's parameters, its share of the w
 ]
 
 
+@cache
+def table(data, model, rounds):
+    keys = {"algorithm": "hiersfl", "data": data, "model": model, "local_steps": 5, "edge_rounds": rounds}
+    return cut_prices(Config.of(keys))
+
+
 @pytest.mark.parametrize(("data", "model", "rounds", "cut", "activations", "own", "work", "seconds", "k"), SPLIT)
 def test_the_table_of_cuts(data, model, rounds, cut, activations, own, work, seconds, k):
-    keys = {"algorithm": "hiersfl", "data": data, "model": model, "local_steps": 5, "edge_rounds": rounds}
-    prices = {p.place.name: p for p in cut_prices(Config.of(keys))}
+    prices = {p.place.name: p for p in table(data, model, rounds)}
     here = prices[cut]
     assert (here.place.activations, here.place.client_parameters) == (activations, own)
     assert here.place.client_work == pytest.approx(work, abs=5e-4)
