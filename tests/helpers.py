@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
@@ -86,26 +88,32 @@ def train(
     return made.evaluated(state), losses
 
 
-def by_operator(made: Experiment, rounds: int = 2) -> Weights:
-    """W ← (W − ηG(W))·T_k over all clients, with the matrices the algorithm states; then u = W·m. Plain SGD only.
-
-    Only the gradient is compiled; steps and averages are numpy's.
-    """
-    algorithm, task, data, key = made.job.algorithm, made.job.task, made.job.data, made.job.key
-    topology, period = algorithm.topology, algorithm.schedule.period
-    replicas = {path: np.stack([w] * topology.clients) for path, w in made.evaluated(made.start).items()}
+def gradient_of(made: Experiment) -> Callable[[Weights, int, int], tuple[Weights, Weights]]:
+    """(weights, client, iteration) → the gradient on the client's minibatch, and the statistics after it; compiled."""
+    task, key, data = made.job.task, made.job.key, jax.tree.map(jnp.asarray, made.job.data)
 
     @jax.jit
     def gradient(weights: Weights, i: Any, k: Any) -> Any:
         return task.gradient(weights, data, task.indices(key, data, i, k, 1)[0], key, i, k)[1:]
 
+    return lambda weights, i, k: jax.tree.map(np.asarray, gradient(weights, np.int32(i), np.int32(k)))
+
+
+def by_operator(made: Experiment, rounds: int = 2) -> Weights:
+    """W ← (W − ηG(W))·T_k over all clients, with the matrices the algorithm states; then u = W·m. Plain SGD only.
+
+    Only the gradient is compiled; steps and averages are numpy's.
+    """
+    algorithm, gradient = made.job.algorithm, gradient_of(made)
+    topology, period = algorithm.topology, algorithm.schedule.period
+    replicas = {path: np.stack([w] * topology.clients) for path, w in made.evaluated(made.start).items()}
+
     for k in range(1, rounds * period + 1):
         stepped = []
         for i in range(topology.clients):
             mine = {path: w[i] for path, w in replicas.items()}
-            g, statistics = gradient(mine, np.int32(i), np.int32(k - 1))
-            stepped.append({p: w - made.config.lr * np.asarray(g[p]) if p in g else np.asarray(statistics[p])
-                            for p, w in mine.items()})  # fmt: skip
+            g, statistics = gradient(mine, i, k - 1)
+            stepped.append({p: w - made.config.lr * g[p] if p in g else statistics[p] for p, w in mine.items()})
         for path in replicas:
             columns = np.stack([w[path] for w in stepped])
             replicas[path] = np.tensordot(algorithm.operator(k, path).T, columns, 1)

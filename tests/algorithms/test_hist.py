@@ -20,7 +20,7 @@ from fedge.errors import ConfigError
 from fedge.experiment.build import experiment
 from fedge.experiment.config import Config
 from fedge.models import from_nnx, make
-from tests.helpers import distance, small, toy, train
+from tests.helpers import distance, gradient_of, small, toy, train
 
 MODES = ["owner", "shared", "none", "author"]
 
@@ -63,14 +63,9 @@ def by_masks(made, rounds=2):
 
     Only the gradient is compiled; all else is numpy's.
     """
-    algorithm, task, data, key = made.job.algorithm, made.job.task, made.job.data, made.job.key
+    algorithm, gradient = made.job.algorithm, gradient_of(made)
     anatomy, schedule = Anatomy.of(made.model, made.config.cells), algorithm.schedule
     global_ = {path: np.asarray(w) for path, w in made.start.items()}
-
-    @jax.jit
-    def gradient(w, i, k):
-        return task.gradient(w, data, task.indices(key, data, i, k, 1)[0], key, i, k)[1:]
-
     for index in range(rounds):
         p = masks(anatomy, global_, now(made, index).key, made.config.out_bias)
         cells = []
@@ -82,7 +77,7 @@ def by_masks(made, rounds=2):
                     w = edge
                     for step in range(schedule.local_steps):
                         k = index * schedule.period + a * schedule.local_steps + step
-                        g, s = jax.tree.map(np.asarray, gradient(w, np.int32(i), np.int32(k)))
+                        g, s = gradient(w, i, k)
                         w = {q: p[j][q] * (w[q] - made.config.lr * g[q] if q in g else s[q]) for q in w}
                     clients.append(w)
                 edge = {q: sum(w[q] for w in clients) / len(clients) for q in edge}
