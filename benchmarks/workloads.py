@@ -1,12 +1,14 @@
-"""The two workloads of the speed comparison, as fedge runs them. One process per measurement:
+"""The three workloads of the speed comparison, as fedge runs them. One process per measurement:
 
-python benchmarks/workloads.py dump  mlp|cnn FILE.npz    the data, initial weights and sample indices, for the others
-python benchmarks/workloads.py fedge mlp|cnn FILE.npz    train, print one JSON object
-python benchmarks/workloads.py own   ALGORITHM           one of fedge's other algorithms, on the MLP or the CNN
-python benchmarks/workloads.py memory                    10,000 clients of the MLP in 20 cells
-python benchmarks/workloads.py where                     where MNIST is, if it is at hand
-python benchmarks/workloads.py gemm                      the best large matrix product on all cores
-python benchmarks/workloads.py profile mlp|cnn           a step on one core, and what it consists of
+python benchmarks/workloads.py dump    LOAD FILE.npz   the data, initial weights and sample indices, for the others
+python benchmarks/workloads.py fedge   LOAD FILE.npz   train, print one JSON object
+python benchmarks/workloads.py own     ALGORITHM       one of fedge's other algorithms, on the MLP or the CNN
+python benchmarks/workloads.py memory                  10,000 clients of the MLP in 20 cells
+python benchmarks/workloads.py where                   where MNIST is, if it is at hand
+python benchmarks/workloads.py gemm                    the best large matrix product on all cores
+python benchmarks/workloads.py profile LOAD            a step on one core, and what it consists of
+
+LOAD is mlp, cnn or resnet.
 """
 
 from __future__ import annotations
@@ -31,21 +33,33 @@ from fedge.data.sources import where
 from fedge.engine import Vectorised
 from fedge.experiment.build import Experiment, experiment
 from fedge.experiment.config import Config
+from fedge.runner.cache import ProgramCache
 from fedge.runner.device import prepare
 
 # FedAvg over all clients on MNIST; on the built-in images, which have its shape, where MNIST is not at hand.
-# Clients hold equally much, since not every peer weighs them (so a few of the CNN's clients hold two classes of MNIST).
+# ResNet-18 learns from random images of CIFAR-10's shape; BatchNorm keeps no running statistics, which PyTorch defines
+# differently. Clients hold equally much, since not every peer weighs them (so a few of the CNN's clients hold two
+# classes of MNIST).
 WORKLOADS: dict[str, dict[str, Any]] = {
     "mlp": {"clients": 60, "cells": 4, "model": "mlp", "batch": 50, "local_steps": 40, "rounds": 5, "lr": 0.01,
             "partition": "shards"},
     "cnn": {"clients": 50, "cells": 10, "model": "cnn", "batch": 10, "local_steps": 5, "rounds": 20, "lr": 0.01,
             "partition": "one_class", "class_split": "equal_shards"},
+    "resnet": {"clients": 4, "cells": 2, "model": "resnet18", "bn": "batch_stats", "batch": 10, "local_steps": 5,
+               "rounds": 3, "lr": 0.01, "partition": "iid", "data": "custom"},
 }  # fmt: skip
 
 
 def build(name: str, algorithm: str = "fedavg", **keys: Any) -> Experiment:
     data = "mnist" if where("mnist") else "fashion-mini"
-    return experiment(Config.of({"algorithm": algorithm, "edge_rounds": 1, "data": data} | WORKLOADS[name] | keys))
+    config = Config.of({"algorithm": algorithm, "edge_rounds": 1, "data": data} | WORKLOADS[name] | keys)
+    return experiment(config, random_images(2000, 400, (32, 32, 3)) if config.data == "custom" else None)
+
+
+def random_images(train: int, test: int, shape: tuple[int, ...]) -> Dataset:
+    rng = np.random.default_rng(0)
+    images = lambda n: (rng.integers(0, 256, (n, *shape), np.uint8), rng.integers(0, 10, n))  # noqa: E731
+    return Dataset.of(*images(train), *images(test))
 
 
 def dump(name: str, path: Path) -> None:
@@ -65,7 +79,18 @@ def train(name: str, path: Path) -> dict[str, float]:
     made = build(name)
     measured, state = steady(made)
     np.savez(path.with_suffix(".fedge.npz"), **{p: np.asarray(w) for p, w in state.items()})
-    return measured
+    return measured | ({"tested_per_second": testing(made, state)} if name == "resnet" else {})
+
+
+def testing(made: Experiment, weights: Any) -> float:
+    """Images tested per second, the better of two."""
+    test, seconds = ProgramCache().test(made), []
+    test(weights)
+    for _ in range(2):
+        began = time.perf_counter()
+        test(weights)
+        seconds.append(time.perf_counter() - began)
+    return len(made.dataset.x_test) / min(seconds)
 
 
 def steady(made: Experiment) -> tuple[dict[str, float], Any]:
@@ -101,9 +126,7 @@ def own(algorithm: str) -> dict[str, Any]:
 
 def memory() -> dict[str, float]:
     """Peak resident memory of one global round over 10,000 clients with 6 images each."""
-    rng = np.random.default_rng(0)
-    images = lambda n: (rng.integers(0, 256, (n, 28, 28, 1), np.uint8), rng.integers(0, 10, n))  # noqa: E731
-    data = Dataset.of(*images(60_000), *images(1_000))
+    data = random_images(60_000, 1_000, (28, 28, 1))
     config = Config.of({"algorithm": "hierfavg", "clients": 10_000, "cells": 20, "data": "custom", "batch": 6,
                         "partition": "iid", "local_steps": 2, "edge_rounds": 2})  # fmt: skip
     made = experiment(config, data)

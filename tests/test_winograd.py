@@ -1,4 +1,4 @@
-"""The form of 3 × 3 convolutions for a CPU is the convolution, and is used where it is the faster one."""
+"""A form of 3 × 3 convolutions for a CPU: it is the convolution, in value and gradients, and used where it pays."""
 
 import jax
 import jax.numpy as jnp

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-STEPS = {"mlp": 40, "cnn": 5}  # local steps per round
+STEPS = {"mlp": 40, "cnn": 5, "resnet": 5}  # local steps per round
 LR = 0.01
 LAYERS = {
     "mlp": {"fc1": "1", "fc2": "3"},
@@ -31,7 +31,7 @@ LAYERS = {
 class Workload:
     name: str
     path: Path
-    x: np.ndarray  # samples × 28 × 28 × 1
+    x: np.ndarray  # samples × rows × columns × channels
     y: np.ndarray
     indices: np.ndarray  # clients × rounds × steps × batch
     weight: np.ndarray
@@ -65,21 +65,27 @@ def to_torch(weights: dict[str, np.ndarray], name: str) -> dict[str, np.ndarray]
     """NHWC and (in, out) become NCHW and (out, in); fc1 of the CNN reads its inputs channel by channel."""
     state = {}
     for path, value in weights.items():
-        layer, kind = path.split("/")
+        layer, kind = path.replace("/", ".").rsplit(".", 1)
         if kind == "kernel":
             if name == "cnn" and layer == "fc1":
                 value = value.reshape(4, 4, 20, 50).transpose(2, 0, 1, 3).reshape(320, 50)
             value = value.transpose(3, 2, 0, 1) if value.ndim == 4 else value.T
-        state[f"{LAYERS[name][layer]}.{'weight' if kind == 'kernel' else 'bias'}"] = np.ascontiguousarray(value)
+        layer = LAYERS[name][layer] if name in LAYERS else layer
+        state[f"{layer}.{'bias' if kind == 'bias' else 'weight'}"] = np.ascontiguousarray(value)
     return state
 
 
-def network(work: Workload) -> nn.Sequential:
+def network(work: Workload) -> nn.Module:
     """The PyTorch network with the initial weights."""
     import torch
     from torch import nn
 
-    if work.name == "mlp":
+    model: nn.Module
+    if work.name == "resnet":
+        from resnet import ResNet18
+
+        model = ResNet18()
+    elif work.name == "mlp":
         model = nn.Sequential(nn.Flatten(), nn.Linear(784, 300), nn.ReLU(), nn.Linear(300, 10))
     else:
         model = nn.Sequential(
@@ -99,7 +105,7 @@ def tensors(work: Workload) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 @functools.cache
-def torch_workload(name: str, path: str) -> tuple[Workload, nn.Sequential, tuple[torch.Tensor, ...]]:
+def torch_workload(name: str, path: str) -> tuple[Workload, nn.Module, tuple[torch.Tensor, ...]]:
     """Everything a worker process of a PyTorch peer needs, read once per process; one thread from then on."""
     import torch
 

@@ -1,6 +1,6 @@
 """FedAvg as a plain PyTorch loop over clients in two worker processes: the same run as fedge's.
 
-    python torch_pool.py mlp|cnn FILE.npz     two processes with one thread each; prints one JSON object
+    python torch_pool.py mlp|cnn|resnet FILE.npz     two processes with one thread each; prints one JSON object
 
 The workers live for the whole run and take half of the clients each. The model is one flat vector: the parameters are
 views of it, so handing out the global model is one copy and adding up a client's model is one operation. Both live in

@@ -1,4 +1,4 @@
-"""fedge: hierarchical federated learning over clients, edge servers and a cloud."""
+"""fedge trains models by hierarchical federated learning over clients, edge servers and a cloud."""
 
 from typing import TYPE_CHECKING, Any
 

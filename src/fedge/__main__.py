@@ -1,4 +1,4 @@
-"""The start of `fedge`: signals are handled before anything is imported that takes a while."""
+"""`fedge` starts here: it handles signals before it imports anything that takes a while."""
 
 import os
 import sys

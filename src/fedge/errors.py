@@ -1,4 +1,4 @@
-"""Every error fedge raises on purpose.
+"""These are the errors that fedge raises on purpose.
 
     FedgeError                  exit code 1
     ├── ConfigError             exit code 2: a key, a value or a combination that cannot be
@@ -52,7 +52,7 @@ class StoppedError(FedgeError):
 
 
 def brief(given: object, most: int = 100) -> str:
-    """What was given as a piece of one line: its first characters, those that cannot be shown as their numbers."""
+    """Show what was given within one line: its first characters, with a number for each that cannot be shown."""
     try:
         text = str(given)
     except (ValueError, RecursionError):  # an integer of thousands of digits, a list in a list in a list …
@@ -62,12 +62,12 @@ def brief(given: object, most: int = 100) -> str:
 
 
 def suggestion(given: str, allowed: Iterable[str]) -> str:
-    """`; did you mean 'x'?` for the nearest allowed word, or nothing when none is near."""
+    """Return `; did you mean 'x'?` for the nearest allowed word, or nothing when none is near."""
     near = difflib.get_close_matches(given[:100], list(allowed), n=1, cutoff=0.5)
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
 def unknown(kind: str, given: str, allowed: Iterable[str]) -> str:
-    """One sentence for a name that is not in a list of names."""
+    """Write one sentence about a name that is not in a list of names."""
     names = sorted(allowed)
     return f"unknown {kind} '{brief(given)}'; allowed: {', '.join(names)}{suggestion(given, names)}"

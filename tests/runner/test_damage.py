@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import fedge
 from fedge.cli import app
 from fedge.data import load
-from fedge.errors import ConfigError, RunError
+from fedge.errors import ConfigError, DivergenceError, RunError
 from fedge.models import from_nnx
 from fedge.runner import checkpoint, files, identity, record
 from fedge.runner.cache import ProgramCache
@@ -155,11 +155,12 @@ def test_no_content_of_a_record_is_a_traceback(finished, content, name):
 
 
 def test_a_finished_run_without_its_result_is_finished_again(copy, finished):
-    for name in ("result.json", "ledger.json", "weights.safetensors", "config.json"):
-        (copy / name).unlink()
-    assert len(resume(copy).history) == 3
-    assert same(copy, finished)
-    assert record.verify(copy)
+    for names in (["result.json", "ledger.json", "config.json"], ["weights.safetensors"]):
+        for name in names:
+            (copy / name).unlink()
+        assert len(resume(copy).history) == 3
+        assert same(copy, finished)
+        assert record.verify(copy)
 
 
 def test_a_run_is_extended_on_purpose(copy, tmp_path):
@@ -170,6 +171,56 @@ def test_a_run_is_extended_on_purpose(copy, tmp_path):
     assert [row["round"] for row in resume(tmp_path / "short", rounds=6).history] == [2, 4, 6]
     assert same(tmp_path / "short", tmp_path / "whole")
     assert (tmp_path / "short/config.json").read_bytes() == (tmp_path / "whole/config.json").read_bytes()
+
+
+def test_an_extension_that_is_refused_changes_nothing(copy, finished):
+    """Fewer rounds than are done: the record was rewritten to say so, and could not be resumed as it was."""
+    with pytest.raises(RunError, match="already holds 3 rounds, more than the run is to have"):
+        resume(copy, rounds=2)
+    assert all((copy / f).read_bytes() == (finished / f).read_bytes() for f in ("run.json", "config.json"))
+    assert len(resume(copy).history) == 3
+
+
+def test_a_diverged_run_that_is_resumed_stays_as_it_was_written(tmp_path):
+    folder, keys = tmp_path / "x", KEYS | {"lr": 1e20}
+    for attempt in (lambda: fedge.run(keys, out=folder, cache=CACHE), lambda: resume(folder)):
+        with pytest.raises(DivergenceError):
+            attempt()
+        assert "metrics.jsonl" in record.verify(folder)
+
+
+def test_a_run_whose_checkpoints_are_gone_says_that_it_begins_again(copy, finished, caplog):
+    for name in (checkpoint.NEWEST, checkpoint.BEFORE):
+        (copy / name).unlink()
+    resume(copy)
+    assert "beginning again at its first round" in caplog.text
+    assert same(copy, finished)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"layout": {"devices": "2"}}, "its layout is no numbers"), ({"digests": [1]}, "lacks digests")],
+)
+def test_an_entry_of_another_kind_gets_one_sentence(copy, change, said):
+    about = json.loads((copy / "run.json").read_text())
+    (copy / "run.json").write_text(json.dumps(about | change))
+    for reading in (resume, record.verify, record.summary):
+        with pytest.raises(RunError, match=said):
+            reading(copy)
+
+
+def test_a_comparison_is_no_run_that_was_stopped_before_it_began(tmp_path):
+    for name in (files.LOCK, "compare.json"):
+        (tmp_path / name).touch()
+    with pytest.raises(RunError, match=r"run.json is missing; .* does not hold a run"):
+        resume(tmp_path)
+
+
+def test_a_run_from_a_larger_machine_goes_on_with_the_devices_there_are(copy, caplog):
+    about = json.loads((copy / "run.json").read_text())
+    (copy / "run.json").write_text(json.dumps(about | {"layout": {"devices": 500, "chunk": 7}}))
+    assert len(resume(copy, rounds=4).history) == 4
+    assert "layout (devices, chunk) differ from when" in caplog.text
 
 
 def test_another_layout_is_said(copy, finished, caplog):

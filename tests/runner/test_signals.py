@@ -100,6 +100,32 @@ def test_a_second_signal_leaves_at_once_and_the_first_does_during_the_start(tmp_
     assert complaint.endswith("fedge: left at once\n")
 
 
+COLLECTING = """
+import gc, os, signal, time
+from fedge.runner import signals
+
+signals.install().started = True
+
+def once(phase, counts):
+    gc.callbacks.remove(once)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(0.01)
+
+gc.callbacks.append(once)
+try:
+    gc.collect()
+    time.sleep(0.5)
+except signals.Leave as wish:
+    print(wish.exit_code)
+"""
+
+
+def test_a_signal_while_memory_is_collected_is_not_dropped(begin):
+    """Python drops what is raised there, and prints a traceback; JAX has a callback there in every process."""
+    code, out, complaint = end(begin(command=[sys.executable, "-c", COLLECTING]), 30)
+    assert (code, out, complaint) == (0, "143\n", "")
+
+
 def test_a_full_disk_is_one_sentence_and_the_last_state_stays(tmp_path, begin):
     """Files may grow to 400 kB here, which metrics never need and a checkpoint does."""
     limited = [

@@ -1,4 +1,4 @@
-"""One paper, one file. Algorithms import neither each other nor an engine."""
+"""Each paper has one file. Algorithms import neither each other nor an engine."""
 
 from __future__ import annotations
 

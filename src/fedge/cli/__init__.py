@@ -1,4 +1,4 @@
-"""The command line: parse, call, exit code; a file for each group of commands."""
+"""The command line parses words, calls what they name and sets the exit code; each group of commands has a file."""
 
 from __future__ import annotations
 

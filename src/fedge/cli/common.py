@@ -1,4 +1,4 @@
-"""What the commands have in common: options, keys from words and files, errors as sentences."""
+"""The commands share what is here: options, keys from words and files, errors as sentences."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def guarded(ticker: Ticker | None = None) -> Iterator[None]:
 
 
 def _advice(ticker: Ticker | None) -> str:
-    """How to go on with a run that was left at once, where that is possible."""
+    """Say how to go on with a run that was left at once, where that is possible."""
     folder = ticker.out if ticker else None
     if folder is None or not record.resumable(folder):
         return ""
@@ -112,7 +112,7 @@ def folder_of(out: str | None) -> Path | None:
 
 
 class Narrator(Ticker):
-    """A ticker that first draws what is about to run: the topology once, each graph between edges."""
+    """This ticker first draws what is about to run: the topology once, and each graph between edges."""
 
     def __init__(self, console: Console | None, compared: bool = False) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ class Narrator(Ticker):
 
 
 def stop_request() -> signals.StopRequest | None:
-    """What a run may be asked by signals, where this process was started as a command."""
+    """Return the wish to stop that signals can express, where this process was started as a command."""
     return signals.installed()
 
 

@@ -1,4 +1,4 @@
-"""`fedge cost`: what a run would cost, before it is run."""
+"""`fedge cost` says what a run would cost, before it is run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fedge data`: the data sets, and who would hold what of them."""
+"""`fedge data` lists the data sets, and shows who would hold what of them."""
 
 from __future__ import annotations
 

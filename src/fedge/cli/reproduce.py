@@ -1,4 +1,4 @@
-"""`fedge reproduce`."""
+"""`fedge reproduce` makes a paper's figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fedge run` and `fedge compare`."""
+"""`fedge run` runs one algorithm, and `fedge compare` several."""
 
 from __future__ import annotations
 

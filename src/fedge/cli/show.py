@@ -1,4 +1,4 @@
-"""`fedge show`: what a folder holds, and whether it is still what was written."""
+"""`fedge show` says what a folder holds, and whether it is still what was written."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The mathematics: pure, without I/O, engine or algorithm in sight."""
+"""The mathematics is here: it is pure, with no I/O, engine or algorithm in sight."""

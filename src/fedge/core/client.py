@@ -1,4 +1,4 @@
-"""The client role: from an edge's model and its own data to an updated model. Every engine runs this code.
+"""A client updates its edge's model with its own data. Every engine runs this code.
 
 Shape legend: B batch, C clients, N samples.
 """
@@ -24,7 +24,7 @@ Scale = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 class Data(NamedTuple):
-    """All clients' samples. Client i owns x[order[start[i] : start[i] + size[i]]]: nothing is padded or copied.
+    """This is all clients' data. Client i owns x[order[start[i] : start[i] + size[i]]]: nothing is padded or copied.
 
     A job has them as arrays of the host; an engine puts on its devices what each needs.
     """
@@ -59,7 +59,7 @@ class Task:
     def inputs(self, data: Data, index: Array) -> tuple[Array, Array]:
         """Look up the images and labels of these samples.
 
-        For windows in two halves on a CPU: XLA does not fuse beyond a concatenation, and would otherwise look up each
+        Windows get two halves on a CPU: XLA does not fuse beyond a concatenation, and would otherwise look up each
         pixel anew for every tap of a convolution (90 µs of a CNN's step of 630, instead of 35).
         """
         half = len(index) // 2 if self.windows and jax.default_backend() == "cpu" else 0

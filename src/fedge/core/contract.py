@@ -1,4 +1,4 @@
-"""The contract: what an algorithm is, and the little an engine may know about it.
+"""The contract says what an algorithm is, and the little an engine may know about it.
 
 Every algorithm is one loop over three verbs:
 
@@ -34,7 +34,7 @@ State = Any
 
 
 class Stack(NamedTuple):
-    """Cells whose models have the same shapes. HIST deals several stacks where N does not divide its units."""
+    """A stack is cells whose models have the same shapes. HIST deals several where N does not divide its units."""
 
     ids: tuple[int, ...]  # which cells, known when the program is traced
     weights: Weights  # leading axis: one model for each of these cells
@@ -42,7 +42,7 @@ class Stack(NamedTuple):
 
 
 class Round(NamedTuple):
-    """What a role may know about the global round it is in."""
+    """This is what a role may know about the global round it is in."""
 
     number: Array  # from 0
     key: Array  # for the algorithm's own draws of this round
@@ -68,7 +68,7 @@ class Gossip(NamedTuple):
 
 
 class Sharing(Enum):
-    """How a cell's clients share what `Algorithm.shared` names."""
+    """This says how a cell's clients share what `Algorithm.shared` names."""
 
     MEAN = "one copy at the edge, stepped by the clients' mean gradient"
     COPIES = "a copy for each client, averaged after every step"
@@ -77,7 +77,7 @@ class Sharing(Enum):
 
 @dataclass(frozen=True)
 class Algorithm:
-    """An algorithm as a value of pure functions; `topology` is the hierarchy and the client weights it works with."""
+    """An algorithm is a value of pure functions; `topology` is the hierarchy and the client weights it works with."""
 
     name: str
     topology: Topology
@@ -97,17 +97,17 @@ class Algorithm:
 
     @property
     def gossip(self) -> Gossip | None:
-        """This says how edges exchange models with each other, where they do."""
+        """Say how edges exchange models with each other, where they do."""
         return self.exchange if isinstance(self.exchange, Gossip) else None
 
     @property
     def has_edges(self) -> bool:
-        """There are edge servers between the clients and the cloud, or in its place."""
+        """Say whether there are edge servers between the clients and the cloud, or in its place."""
         return not isinstance(self.exchange, Direct)
 
 
 class Knobs(Protocol):
-    """The part of a configuration that algorithms read."""
+    """Knobs are the part of a configuration that algorithms read."""
 
     @property
     def local_steps(self) -> int: ...
@@ -134,7 +134,7 @@ class Knobs(Protocol):
 
 
 class ModelDescription(Protocol):
-    """What algorithms read of a model: how it can be cut into units (HIST) or stages (HierSFL)."""
+    """Algorithms read this of a model: how it can be cut into units (HIST) or stages (HierSFL)."""
 
     @property
     def axes(self) -> dict[str, tuple[str | None, ...]]: ...
@@ -150,6 +150,6 @@ class ModelDescription(Protocol):
 
 
 class Factory(Protocol):
-    """How an algorithm is made from a configuration, the clients' topology and a model's description."""
+    """A factory makes an algorithm from a configuration, the clients' topology and a model's description."""
 
     def __call__(self, knobs: Knobs, topology: Topology, model: ModelDescription) -> Algorithm: ...

@@ -1,4 +1,4 @@
-"""The graph between edge servers, its mixing matrix P and its contraction factor ζ.
+"""Make the graph between edge servers, its mixing matrix P and its contraction factor ζ.
 
 Import this where there is a graph: networkx takes a tenth of a second and 10 MB.
 """

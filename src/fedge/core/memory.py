@@ -13,7 +13,8 @@ from fedge.errors import ConfigError
 def free_memory(root: Path = Path("/")) -> float:
     """Return the bytes that this process may still allocate: of the host, and of every container it runs in.
 
-    Infinite where the system does not say (not Linux). What files hold in memory counts as free: it can be dropped.
+    They are infinite where the system does not say (not Linux). What files hold in memory counts as free: it can be
+    dropped.
     """
     return min([_left_on_host(root), *_left_in_groups(root)])
 

@@ -1,4 +1,4 @@
-"""Which samples a client uses at an iteration, and which clients take part in an edge round: functions of keys."""
+"""Draw the samples that a client uses at an iteration and the clients that take part in an edge round, from keys."""
 
 from __future__ import annotations
 

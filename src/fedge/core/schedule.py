@@ -1,4 +1,4 @@
-"""When what happens: k counts completed local iterations, from 1."""
+"""A schedule says when models are averaged: k counts completed local iterations, from 1."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Schedule:
-    """`local_steps` (τ1, H) steps between edge averages, `edge_rounds` (τ2, E/H) edge averages per global round."""
+    """A global round makes `edge_rounds` (τ2, E/H) edge averages, each after `local_steps` (τ1, H) steps."""
 
     local_steps: int
     edge_rounds: int
 
     @property
     def period(self) -> int:
-        """Iterations per global round: τ = τ1·τ2 (HIST's E)."""
+        """Count the iterations of a global round: τ = τ1·τ2 (HIST's E)."""
         return self.local_steps * self.edge_rounds
 
     def is_edge(self, k: int) -> bool:

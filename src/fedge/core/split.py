@@ -1,11 +1,11 @@
-"""A step of a split model as messages: the client never shows its weights or inputs, the edge never its own weights.
+"""A split model steps by messages: the client never shows its weights or inputs, the edge never its own weights.
 
     client_forward    the client's half, its samples        → activations at the cut, and labels
     edge_step         the edge's half, that message         → its own gradient, and the loss's gradient at the cut
     client_backward   the client's half, its samples, that  → the client's gradient
 
-Pure functions with typed messages: what a simulator runs in one process, a network may run in two. Together they give
-the gradients of the whole model, since cutting a chain of functions changes nothing about its derivative.
+These are pure functions with typed messages: what a simulator runs in one process, a network may run in two. Together
+they give the gradients of the whole model, since cutting a chain of functions changes nothing about its derivative.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class StagedForward(Protocol):
 
 
 class Split(NamedTuple):
-    """Where a model is cut: the stages of the client, those of its edge."""
+    """This says where a model is cut: the stages of the client, those of its edge."""
 
     forward: StagedForward
     client: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Who belongs to which cell and how much each client counts, and the averaging operators made from it.
+"""A topology says who belongs to which cell and how much each client counts, and gives the averaging operators.
 
 Replicas are columns: W is (parameters × clients) and an operator T acts from the right, W ← W·T.
 
@@ -25,7 +25,7 @@ GRAPHS = ("ring", "complete", "bipartite", "star", "path", "grid", "erdos_renyi"
 
 @dataclass(frozen=True, eq=False)
 class Topology:
-    """`cell[i]`: the cell of client i, cells numbered 0..D-1. `weight[i]`: its share m_i of the objective."""
+    """`cell[i]` is the cell of client i, cells numbered 0..D-1; `weight[i]` is its share m_i of the objective."""
 
     cell: NDArray[np.int32]
     weight: Matrix

@@ -1,4 +1,4 @@
-"""Simulated seconds. With equal devices this is SD-FEEL's latency model; with unequal ones events are followed.
+"""The clock counts simulated seconds: equal devices follow SD-FEEL's latency model, unequal ones event after event.
 
     t_c   = cycles_per_bit × bits of a minibatch / cpu_hz      one local step
     t_u   = bits of a model / uplink_bps                       client → edge
@@ -34,9 +34,9 @@ SHANNON = 1e6 * math.log2(1 + 50)  # 1 MHz at SNR 50 (17 dB): 5.6724 Mbit/s
 
 @dataclass(frozen=True)
 class Rates:
-    """A deployment. Spreads of 0 make all devices and links equal; otherwise each is slower or faster by a factor
-    exp(spread × normal), drawn once per device or link, and a straggling client's work takes 1 + Exp(straggle) times as
-    long, drawn for each client and edge round."""
+    """Rates describe a deployment. Spreads of 0 make all devices and links equal; otherwise each is slower or faster by
+    a factor exp(spread × normal), drawn once per device or link, and a straggling client's work takes
+    1 + Exp(straggle) times as long, drawn for each client and edge round."""
 
     step_seconds: float  # t_c of a client at par
     edge_speed: float = 1.0  # of an edge's processor, over a client's at par

@@ -70,7 +70,7 @@ class Price:
 
     @property
     def whole_bits(self) -> int:
-        """Clients that hold the whole model send so many."""
+        """Count the bits that a client sends where it holds the whole model."""
         return self.schedule.edge_rounds * 32 * self.parameters
 
     @property

@@ -1,4 +1,4 @@
-"""Bytes per link and tier, counted from the models that are really handed out.
+"""Count the bytes per link and tier, from the models that are really handed out.
 
     client_to_edge, edge_to_client    each participating client, each edge round; where the model is split, its own
                                       half, and at every iteration activations up and gradients down
@@ -48,7 +48,7 @@ class Cut(NamedTuple):
 
 
 class StackShapes(NamedTuple):
-    """The shapes of one cell's model in a stack of cells, and whether a mask takes something from it."""
+    """These are the shapes of one cell's model in a stack of cells; `masked` says whether a mask takes some of it."""
 
     ids: tuple[int, ...]
     shapes: dict[str, jax.ShapeDtypeStruct]
@@ -67,7 +67,7 @@ class Ledger:
 
     @cached_property
     def _entries(self) -> Callable[[Array, Array], tuple[Array, Array]]:
-        """Compile (rounds, key) → numbers in each cell's model, and in a client's part of it; of a mask, the owned."""
+        """Compile (rounds, key) → numbers in each cell's model, and in a client's part of it, without masked ones."""
         shapes, cells_in_all = jax.eval_shape(lambda s: s, self.state), self.algorithm.topology.cells
 
         def count(index: Array, key: Array) -> tuple[Array, Array]:
@@ -105,12 +105,12 @@ class Ledger:
 
     @cached_property
     def alike(self) -> bool:
-        """Whether models have the same size in every round: what a mask leaves of them may change."""
+        """Say whether models have the same size in every round: what a mask leaves of them may change."""
         return not any(stack.masked for stack in self.stacks)
 
     @property
     def steady(self) -> bool:
-        """Whether every link carries the same in every round."""
+        """Say whether every link carries the same in every round."""
         return self.alike and self.participation == 1
 
     def cell_bytes(self, index: int, *, client: bool = False) -> NDArray[np.int64]:
@@ -156,8 +156,8 @@ class Ledger:
         return self._links(index, turns)
 
     def totals(self, index: int) -> dict[str, int]:
-        """Bytes sent in global round `index`, tier by tier. Nothing is drawn: it takes as many clients of a cell in
-        every edge round, and they send the same, so one stands for all that take part."""
+        """Count the bytes sent in global round `index`, tier by tier. Nothing is drawn: as many clients of a cell take
+        part in every edge round, and they send the same, so one stands for all of them."""
         topology, rounds = self.algorithm.topology, self.algorithm.schedule.edge_rounds
         turns = np.zeros(topology.clients, np.int64)
         for own in topology.roster:
@@ -165,7 +165,7 @@ class Ledger:
         return totals(self._links(index, turns))
 
     def _links(self, index: int, turns: NDArray[np.int64]) -> Links:
-        """Bytes on each link in a global round in which each client has taken part so many times."""
+        """Count the bytes on each link in a global round in which each client has taken part so many times."""
         algorithm, schedule = self.algorithm, self.algorithm.schedule
         size = self.cell_bytes(index)
         each = turns * self.cell_bytes(index, client=True)[algorithm.topology.cell]

@@ -1,4 +1,4 @@
-"""Multiply-adds of a forward pass, counted in the program that really runs."""
+"""Count the multiply-adds of a forward pass in the program that really runs."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Attempt:
         self.call(sys.executable, "-P", str(script), url, digest, str(self.folder))
 
     def call(self, *command: str) -> None:
-        """Run a command in the folder. At the deadline it is ended, and whatever it has started."""
+        """Run a command in the folder. At the deadline it is ended, with whatever it has started."""
         if shutil.which(command[0]) is None:
             raise DataError(f"{command[0]} is not installed")
         with tempfile.TemporaryFile() as said:

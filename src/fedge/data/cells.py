@@ -27,7 +27,7 @@ class Roster(NamedTuple):
 
 def random_cells(r: Roster) -> NDArray[np.int32]:
     """Draw the clients of each cell."""
-    return _numbered(r.rng.permutation(r.clients), consecutive(r.clients, r.cells))
+    return _give_cells(r.rng.permutation(r.clients), consecutive(r.clients, r.cells))
 
 
 def edge_iid(r: Roster) -> NDArray[np.int32]:
@@ -37,12 +37,12 @@ def edge_iid(r: Roster) -> NDArray[np.int32]:
     """
     rows = -(-r.clients // r.cells)
     order = _by_commonest(r)
-    return _numbered(order, np.concatenate([r.rng.permutation(r.cells) for _ in range(rows)])[: r.clients])
+    return _give_cells(order, np.concatenate([r.rng.permutation(r.cells) for _ in range(rows)])[: r.clients])
 
 
 def edge_niid(r: Roster) -> NDArray[np.int32]:
     """Sort clients by their commonest label and cut them into blocks, so that a cell holds few labels."""
-    return _numbered(_by_commonest(r), consecutive(r.clients, r.cells))
+    return _give_cells(_by_commonest(r), consecutive(r.clients, r.cells))
 
 
 def _by_commonest(r: Roster) -> Indices:
@@ -50,8 +50,8 @@ def _by_commonest(r: Roster) -> Indices:
     return order[np.argsort(r.commonest()[order], kind="stable")]
 
 
-def _numbered(order: Indices, cells: NDArray[Any]) -> NDArray[np.int32]:
-    """Return the cell of each client where clients in this order have these cells."""
+def _give_cells(order: Indices, cells: NDArray[Any]) -> NDArray[np.int32]:
+    """Give the clients, in this order, these cells; return the cell of each."""
     cell = np.empty(len(order), np.int32)
     cell[order] = cells
     return cell

@@ -49,7 +49,7 @@ def _packed_or_plain(path: Path) -> Path:
 
 
 def read_idx(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Read an idx file of unsigned bytes, gzipped or not. Images have a channel axis that the file has not."""
+    """Read an idx file of unsigned bytes, gzipped or not. Images get a channel axis that the file does not have."""
     sizes = shape[:3]
     header = struct.pack(f">HBB{len(sizes)}I", 0, 8, len(sizes), *sizes)
     length = len(header) + math.prod(sizes)

@@ -14,7 +14,7 @@ from fedge.errors import DataError
 
 @dataclass(frozen=True)
 class Source:
-    """`digest`: SHA-256 of each decoded array's bytes."""
+    """A source is a known data set; `digest` holds the SHA-256 of each decoded array's bytes."""
 
     name: str
     title: str

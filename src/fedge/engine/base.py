@@ -14,7 +14,7 @@ from fedge.core.sampling import participants
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One training job: the same value gives the same model on every engine."""
+    """This is one training job: the same value gives the same model on every engine."""
 
     algorithm: Algorithm
     task: Task
@@ -38,12 +38,12 @@ class Engine(ABC):
 
     @property
     def compile_seconds(self) -> float:
-        """So many seconds were spent on compiling, all in all."""
+        """Return the seconds spent on compiling, all in all."""
         return 0.0
 
     @property
     def layout(self) -> dict[str, int]:
-        """This says how the work lies on this machine; with the same layout a run is the same bit for bit."""
+        """Say how the work lies on this machine; with the same layout a run is the same bit for bit."""
         return {"devices": 1, "chunk": 1}
 
     def retarget(self, job: Job) -> None:

@@ -1,4 +1,4 @@
-"""Compiled programs, each kept for the shapes of what it is given."""
+"""Keep compiled programs, each for the shapes of what it is given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fast engine: it compiles `round.TracedRound`, finds out how much of it fits, and calls it.
+"""The fast engine compiles `round.TracedRound`, finds out how much of it fits, and calls it.
 
 What is decided here, on the host: how many clients train side by side on a device, how many rounds one call makes,
 whose samples lie where.
@@ -64,7 +64,7 @@ class Vectorised(Engine):
 
     @property
     def splits_a_round(self) -> bool:
-        """An edge round is so long that it takes several calls."""
+        """Say whether an edge round is so long that it takes several calls."""
         schedule = self.job.algorithm.schedule
         slots = self.job.steps_per_round // schedule.period // self.mesh.size
         alone = self.job.algorithm.shared is None and self._chunks[0] == 1

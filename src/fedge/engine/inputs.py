@@ -22,7 +22,7 @@ from fedge.engine.mesh import BY_DEVICE, REPLICATED
 
 
 class SlotTable(NamedTuple):
-    """The slots of a stack of cells as far as they are known before any draw; one entry per slot."""
+    """This is what is known of a stack's slots before any draw, with one entry per slot."""
 
     cell: Any  # position in the stack
     id: Any  # the cell's own number
@@ -32,7 +32,7 @@ class SlotTable(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """Everything a compiled round reads besides the state and its number."""
+    """A compiled round reads all of this besides the state and its number."""
 
     key: Any
     lr: Any
@@ -45,7 +45,7 @@ class Inputs(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """Who trains in an edge round, slot by slot; a padding slot has share 0."""
+    """This says who trains in an edge round, slot by slot; a padding slot has share 0."""
 
     client: Array  # K
     cell: Array  # K: position in the stack

@@ -1,4 +1,4 @@
-"""The devices, of this process or of several, as one axis over which clients (or cells, or images) are shared out."""
+"""A mesh is the devices of this or several processes in a row: clients, cells or images are shared out over it."""
 
 from __future__ import annotations
 

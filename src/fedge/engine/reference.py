@@ -1,6 +1,6 @@
-"""The naive engine: Python loops over cells, clients and steps, in the order a reader would write them.
+"""The naive engine loops in Python over cells, clients and steps, in the order a reader would write them.
 
-Slow and obvious on purpose. The vectorised engine must agree with it to rounding, in float32 and in float64.
+It is slow and obvious on purpose. The vectorised engine must agree with it to rounding, in float32 and in float64.
 """
 
 from __future__ import annotations

@@ -84,15 +84,15 @@ class TracedRound:
         return min(self.chunk or slots, -(-slots // self.mesh.size))
 
     def whole_cells(self, n: int) -> bool:
-        """Several devices train whole cells of stack `n`, each as many as the others: none needs another's models, and
-        no sums have to be added up."""
+        """Say whether several devices train whole cells of stack `n`, each as many as the others: then none needs
+        another's models, and no sums have to be added up."""
         active, devices = self.active(n), self.mesh.size
         even = len(set(active)) == 1 and len(active) % devices == 0
         return even and devices > 1 and sum(active) % (devices * self.chunk_of(n)) == 0
 
     @property
     def compiled_in(self) -> str:
-        """Rounds of jobs of one shape for which this is the same share a compiled program."""
+        """Say what is compiled in: jobs of one shape that agree in it share a compiled program."""
         numbers = range(len(self.stacks))
         if self.algorithm.shared is None:
             return f"{self.chunk} {[self.whole_cells(n) for n in numbers]}"

@@ -1,1 +1,1 @@
-"""From keys to a job: the configuration, and what is built from it."""
+"""Keys become a job here: they make a configuration, and a job is built from it."""

@@ -1,4 +1,4 @@
-"""From a configuration to a job: data, clients, cells, model, algorithm."""
+"""Build a job from a configuration: its data, clients, cells, model and algorithm."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class Experiment:
 
     @property
     def start(self) -> State:
-        """The state before round 0: one common draw of the initial model."""
+        """Return the state before round 0: one common draw of the initial model."""
         weights = self.model.initialise(fold(self.job.key, Purpose.INIT))
         return self.job.algorithm.start(tree.cast(weights, self.job.task.dtype))
 
     def evaluated(self, state: State) -> tree.Weights:
-        """u, the model that is tested, with its running statistics in order."""
+        """Return u, the model that is tested, with its running statistics in order."""
         cell_weight = jnp.asarray(self.job.algorithm.topology.cell_weight, self.job.task.dtype)
         weights = self.job.algorithm.evaluated(state, cell_weight)
         calibrated = self.calibrated({path: w[None] for path, w in weights.items()})
@@ -65,8 +65,8 @@ class Experiment:
         return self.model.has_statistics and self.model.statistics != "batch_stats" and not kept
 
     def calibrated(self, models: tree.Weights) -> tree.Weights:
-        """Models along a leading axis with statistics estimated from training images, where those that travelled do
-        not serve."""
+        """Return these models, along a leading axis, with statistics estimated from training images where those that
+        travelled do not serve."""
         if not self._stale:
             return models
         size = min(100, len(self.dataset.x_train))
@@ -123,7 +123,7 @@ def experiment(
 
 
 def check_model(model: Model, task: Task, dataset: Dataset) -> None:
-    """One pass over shapes: the model must take these inputs and have an output for each class."""
+    """Check by one pass over shapes that the model takes these inputs and has an output for each class."""
 
     def logits(x: Array) -> Array:
         weights = tree.cast(model.initialise(root(0)), task.dtype)
@@ -141,7 +141,7 @@ def check_model(model: Model, task: Task, dataset: Dataset) -> None:
 
 
 def cut_of(on_client: tuple[str, ...] | None, weights: Any, model: Model, task: Task, input_width: int) -> Cut | None:
-    """What crosses the cut after these stages; nothing where a client computes the whole model and its loss."""
+    """Return what crosses the cut after these stages; nothing where a client computes the whole model and its loss."""
     if on_client is None or on_client == model.stages:
         return None
     place = place_of(model, on_client, weights, input_width)
@@ -150,7 +150,7 @@ def cut_of(on_client: tuple[str, ...] | None, weights: Any, model: Model, task: 
 
 
 def cut_prices(config: Config) -> list[Price]:
-    """Every place to cut the configured model, priced; needs the shape of the data, not the data."""
+    """Price every place to cut the configured model; this needs the shape of the data, not the data."""
     shape = DATASETS[config.data].shape
     model = make_model(config, shape, 10)
     schedule = Schedule(config.local_steps, config.edge_rounds)
@@ -158,7 +158,7 @@ def cut_prices(config: Config) -> list[Price]:
 
 
 def work_of(ledger: Ledger, weights: Any, model: Model, task: Task, dataset: Dataset) -> NDArray[Any]:
-    """Multiply-adds of each cell's model over those of the whole one; a part that cannot run is refused here."""
+    """Divide each cell's multiply-adds by those of the whole model; a part that cannot run is refused here."""
     sample = jax.ShapeDtypeStruct((1, *dataset.shape), task.dtype)
 
     def forward(weights: tree.Weights, x: Array) -> Array:
@@ -178,7 +178,7 @@ def work_of(ledger: Ledger, weights: Any, model: Model, task: Task, dataset: Dat
 
 
 def rates(config: Config, inputs: int, width: int) -> Rates:
-    """The deployment that simulated seconds are reckoned for; a sample has so many inputs of so many bytes."""
+    """Return the deployment that simulated seconds are reckoned for; a sample has so many inputs of so many bytes."""
     cycles = config.cycles_per_bit or (10_230 if config.model == "resnet18" else 20)
     return Rates(
         step_seconds=cycles * config.batch * inputs * width * 8 / config.cpu_hz,

@@ -1,4 +1,4 @@
-"""Keys that are each possible and cannot be together."""
+"""Refuse keys that are each possible and cannot be together."""
 
 from __future__ import annotations
 

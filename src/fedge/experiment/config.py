@@ -1,4 +1,4 @@
-"""The configuration of a run: typed, frozen, refused at construction where it cannot be."""
+"""The configuration of a run is typed, frozen, and refused at construction where it cannot be."""
 
 from __future__ import annotations
 

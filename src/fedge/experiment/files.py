@@ -1,4 +1,4 @@
-"""Keys and graphs that people keep in files."""
+"""Read keys and graphs that people keep in files."""
 
 from __future__ import annotations
 

@@ -80,6 +80,11 @@ class Model:
         return any(issubclass(v.type, nnx.BatchStat) for v in self.template.values())
 
     @property
+    def evaluates_batches(self) -> bool:
+        """Whether the outputs for an image depend on the other images it is evaluated with."""
+        return self.has_statistics and self.statistics == "batch_stats"
+
+    @property
     def windows(self) -> bool:
         """Whether there are convolutions in it."""
         return any(len(v.shape) == 4 for v in self.template.values())

@@ -1,1 +1,1 @@
-"""One run: its loop, what it measures, what it writes down, how it is resumed."""
+"""One run is made here: its loop, what it measures, what it writes down, how it is resumed."""

@@ -1,4 +1,4 @@
-"""What runs of one data set and one model share: compiled programs, and images on the devices."""
+"""Runs of one data set and one model share what is here: compiled programs, and images on the devices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PER_RUN = {  # keys that do not shape a compiled program
 
 
 class ProgramCache:
-    """A sweep over seeds, rates or partitions compiles once. Only for runs on one data set and one model."""
+    """With this, a sweep over seeds, rates or partitions on one data set and one model compiles once."""
 
     def __init__(self) -> None:
         self._engines: dict[str, Engine] = {}
@@ -45,14 +45,14 @@ class ProgramCache:
         return self._engines[key]
 
     def stacked(self, runs: Sequence[Experiment]) -> Stacked:
-        """For runs of one shape (see `shape_of`)."""
+        """Return the engine for these runs of one shape (see `shape_of`)."""
         key = f"{len(runs)} {shape_of(runs[0])}"
         if key not in self._stacked:
             self._stacked[key] = Stacked([made.job for made in runs])
         return self._stacked[key]
 
     def views(self, made: Experiment) -> Views:
-        """From states along a leading axis, and m̃ of each run, to what is tested: u, and the edges' own models."""
+        """Compile (states along a leading axis, m̃ of each run) → what is tested: u, and the edges' own models."""
         key = shape_of(made)
         if _custom(made) or key not in self._views:
             algorithm = made.job.algorithm
@@ -67,7 +67,7 @@ class ProgramCache:
         return self._evaluator("test", made, made.dataset.x_test, made.dataset.y_test)
 
     def train(self, made: Experiment) -> Evaluator:
-        """On every sample that some client holds."""
+        """Return what tests on every sample that some client holds."""
         data, used = made.dataset, np.unique(made.partition.order)
         if len(used) < len(data.x_train):
             return _evaluator(made, data.x_train[used], data.y_train[used])
@@ -83,7 +83,7 @@ class ProgramCache:
 
 
 def shape_of(made: Experiment) -> str:
-    """Runs for which this is the same share compiled programs."""
+    """Say in what runs must agree to share compiled programs."""
     sizes = [len(own) for own in made.job.algorithm.topology.roster]
     gossip = made.job.algorithm.gossip
     negative = gossip is not None and bool(gossip.mixing.min() < 0)  # SD-FEEL then averages variances
@@ -94,9 +94,10 @@ def shape_of(made: Experiment) -> str:
 
 
 def _custom(made: Experiment) -> bool:
-    """Objects passed in have one name for all: nothing made for one may serve another."""
+    """Say whether objects were passed in: all have one name, so nothing made for one may serve another."""
     return CUSTOM in (made.config.data, made.config.model, made.config.optimizer)
 
 
 def _evaluator(made: Experiment, x: Any, y: Any) -> Evaluator:
-    return Evaluator(made.model, x, y, made.dataset.scale, made.job.task.dtype, made.job.devices)
+    scale, together = made.dataset.scale, made.model.evaluates_batches
+    return Evaluator(made.model, x, y, scale, made.job.task.dtype, made.job.devices, together)

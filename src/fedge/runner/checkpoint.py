@@ -1,4 +1,4 @@
-"""States on disk: saved so that a reader finds the old one or the new one, and refused where a bit has changed.
+"""Save states so that a reader finds the old one or the new one, and refuse one in which a bit has changed.
 
 The last two are kept. A damaged newest one costs the rounds since the one before, not the run.
 """
@@ -34,7 +34,7 @@ class DamagedError(RunError):
 
 @dataclass(frozen=True)
 class Notes:
-    """What is saved beside a state."""
+    """Notes are saved beside a state."""
 
     round: int  # rounds that are done
     identity: str  # of the run
@@ -64,7 +64,7 @@ def save_arrays(path: Path, arrays: Mapping[str, Any], notes: Mapping[str, Any] 
 
 
 def read_arrays(path: Path) -> tuple[Arrays, dict[str, Any], str]:
-    """Arrays, notes and digest, when all are as they were written."""
+    """Return arrays, notes and digest, when all are as they were written."""
     try:
         if not path.is_file():
             raise DamagedError(f"{path} is missing")
@@ -94,7 +94,7 @@ def save(folder: Path, state: State, notes: Notes) -> None:
 
 
 def load(path: Path, like: State) -> tuple[State, Notes]:
-    """A state of the same structure as `like`."""
+    """Load a state of the same structure as `like`."""
     arrays, stored, _ = read_arrays(path)
     kinds = {"round": int, "identity": str, "metrics": str, "last": str}
     if stored.keys() != kinds.keys() or any(type(stored[key]) is not kind for key, kind in kinds.items()):

@@ -1,4 +1,4 @@
-"""What a run costs, reckoned as it goes: bytes and simulated seconds after each round, and when a budget ends it."""
+"""Reckon what a run costs as it goes: bytes and simulated seconds after each round, and when a budget ends it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Costs:
         return done < most and self._short_budget(self._at(done + 1)) is None
 
     def last(self) -> int:
-        """Count all rounds, for whoever must know before training, one by one where it takes that."""
+        """Count all rounds before training, one by one where it takes that."""
         if self.rounds is not None:
             return self.rounds
         done = 1

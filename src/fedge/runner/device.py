@@ -1,4 +1,4 @@
-"""JAX, set up once per process: host devices, compilation cache, and other processes to work with."""
+"""Set JAX up once per process: host devices, compilation cache, and other processes to work with."""
 
 from __future__ import annotations
 

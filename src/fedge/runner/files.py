@@ -1,4 +1,4 @@
-"""Files of a run folder: written whole or not at all, never outside their folder, and read with suspicion.
+"""Write files of a run folder whole or not at all, never outside their folder, and read them with suspicion.
 
 A folder may come from somebody else. So nothing here follows a link that lies where a file is to be written, and what
 is read may be anything: it is checked before it is used.
@@ -80,12 +80,12 @@ def append(path: Path, text: str) -> None:
 
 
 def is_leftover(path: Path) -> bool:
-    """True for what a write that was cut short has left behind, and for the lock."""
+    """Say whether this is what a write that was cut short has left behind, or the lock."""
     return path.name == LOCK or (path.name.startswith(".") and path.name.endswith(".part"))
 
 
 def parse_json(text: str, place: str) -> Any:
-    """Any JSON value; what is not JSON, or holds a number that is none, is refused."""
+    """Read any JSON value; what is not JSON, or holds a number that is none, is refused."""
 
     def refuse(word: str) -> float:
         raise ValueError(f"{word} is not a number")
@@ -102,7 +102,7 @@ def parse_json(text: str, place: str) -> Any:
 
 
 def read_text(path: Path) -> str:
-    """The text of an ordinary file of a run folder."""
+    """Read the text of an ordinary file of a run folder."""
     try:
         if not path.is_file():
             raise FileNotFoundError
@@ -145,7 +145,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def is_locked(folder: Path) -> bool:
-    """True where a process that is alive writes to the folder."""
+    """Say whether a process that is alive writes to the folder."""
     if not LOCKS or not (folder / LOCK).is_file():
         return False
     try:

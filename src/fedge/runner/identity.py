@@ -1,4 +1,4 @@
-"""What a run is, in one digest: whatever it is resumed from must carry the same.
+"""One digest says what a run is: whatever it is resumed from must carry the same.
 
 identity = SHA-256 of the configuration (how long to run and on which devices left out), the data, what was passed in
            from Python, and the version of fedge
@@ -41,12 +41,12 @@ def canonical(value: Any) -> str:
 
 
 def array_digest(array: Any) -> str:
-    """SHA-256 of an array's bytes."""
+    """Return the SHA-256 of an array's bytes."""
     return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).hexdigest()
 
 
 def data_digests(dataset: Dataset) -> dict[str, str]:
-    """A digest for each array: of its values, its shape and its kind."""
+    """Make a digest for each array: of its values, its shape and its kind."""
     found = {}
     for name in ARRAYS:
         array = getattr(dataset, name)
@@ -55,7 +55,7 @@ def data_digests(dataset: Dataset) -> dict[str, str]:
 
 
 def is_known(dataset: Dataset) -> bool:
-    """True where a data set holds, to the bit, what the known set of its name holds."""
+    """Say whether a data set holds, to the bit, what the known set of its name holds."""
     source = DATASETS.get(dataset.name)
     if source is None or dataset.scale != source.scale or dataset.classes != 10:
         return False
@@ -72,7 +72,7 @@ def is_known(dataset: Dataset) -> bool:
 
 
 def objects(made: Experiment, optimiser: Optimiser | None) -> dict[str, Any]:
-    """Digests of what was passed in from Python; a program's is that of the operations it is traced to."""
+    """Make digests of what was passed in from Python; a program's is that of the operations it is traced to."""
     found: dict[str, Any] = {}
     if made.config.data == CUSTOM:
         found["data"] = data_digests(made.dataset)
@@ -106,7 +106,7 @@ def optimiser_digest(model: Model, optimiser: Optimiser) -> str:
 
 
 def program_digest(function: Any, *shapes: Any, note: str = "") -> str:
-    """A digest of what a function computes: its traced operations and the constants in them.
+    """Make a digest of what a function computes: its traced operations and the constants in them.
 
     Another version of JAX may write the same function otherwise, so digests are compared within one version only.
     """
@@ -117,13 +117,13 @@ def program_digest(function: Any, *shapes: Any, note: str = "") -> str:
 
 
 def identity(config: Mapping[str, Any], made_with: Mapping[str, Any], version: str = __version__) -> str:
-    """The digest that a run's files carry; `made_with` as `objects` gives it."""
+    """Compute the digest that a run's files carry; `made_with` is what `objects` returns."""
     fixed = {key: value for key, value in config.items() if key not in (*LENGTH, *LAYOUT)}
     known = DATASETS[fixed["data"]].digest if fixed.get("data") in DATASETS else None
     return digest_of(canonical(fixed), canonical(known), canonical(dict(made_with)), version)
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """What changed from one configuration to another, for people: `lr: 0.1 → 0.2, seed: 0 → 1`."""
+    """Tell people what changed from one configuration to another: `lr: 0.1 → 0.2, seed: 0 → 1`."""
     keys = [key for key in {**then, **now} if then.get(key) != now.get(key)]
     return ", ".join(f"{key}: {then.get(key)} → {now.get(key)}" for key in sorted(keys))

@@ -1,4 +1,4 @@
-"""The loop: train a stretch of rounds, test the model, say what came of it.
+"""The loop trains a stretch of rounds, tests the model and says what came of it.
 
 The same loop advances one run or several of one shape; what is done with a stretch (written down, saved, drawn) is up
 to whoever iterates over it.
@@ -24,19 +24,19 @@ PAUSE = 1.0  # seconds after which a loop that may be asked to stop looks whethe
 
 
 class Trainer(Protocol):
-    """What the loop advances."""
+    """A trainer is what the loop advances."""
 
     def rounds(self, states: State, first: int, count: int) -> tuple[State, Sequence[float]]:
         """Train global rounds `first`, …, and return the states and each run's loss in the last of them."""
         ...
 
     def stacked(self, states: State) -> State:
-        """The states of all runs along a leading axis, as arrays of this process."""
+        """Return the states of all runs along a leading axis, as arrays of this process."""
         ...
 
 
 class Alone:
-    """One run on an engine."""
+    """This trains one run on an engine."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -50,7 +50,7 @@ class Alone:
 
 
 class Stretch(NamedTuple):
-    """Some rounds in one go."""
+    """A stretch is some rounds trained in one go."""
 
     done: int  # rounds from the start of the run
     states: State
@@ -85,7 +85,7 @@ def stretches(
 
 
 def is_finite(state: State) -> bool:
-    """True where every number of a state is one."""
+    """Say whether every number of a state is finite."""
     return all(
         bool(np.isfinite(np.asarray(x)).all())
         for x in jax.tree.leaves(here(state))

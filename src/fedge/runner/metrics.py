@@ -1,4 +1,4 @@
-"""Testing states: accuracy and loss of the evaluated model and, where edges keep their own models, of those too."""
+"""Test states: find accuracy and loss of the evaluated model and, where edges keep their own models, of those too."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedge.runner.record import Row
 
 
 class Metrics:
-    """Tests one run, or several of one shape that advance together."""
+    """This tests one run, or several of one shape that advance together."""
 
     def __init__(self, runs: Sequence[Experiment], cache: ProgramCache) -> None:
         self._made = runs[0]
@@ -27,7 +27,7 @@ class Metrics:
         self._train = cache.train(runs[0]) if runs[0].config.train_eval else None
 
     def __call__(self, states: State, done: int, train_losses: Sequence[float]) -> list[Row]:
-        """A row for each run; states lie along a leading axis."""
+        """Return a row for each run; states lie along a leading axis."""
         made = self._made
         models, edges = self._view(states, self._share.astype(made.job.task.dtype))
         models = made.calibrated(models)
@@ -48,13 +48,13 @@ class Metrics:
 
 
 def _row(values: dict[str, Any]) -> Row:
-    """Plain numbers; None stands for one that is not finite."""
+    """Make plain numbers; None stands for one that is not finite."""
     row: Row = {k: v.tolist() if isinstance(v, (np.ndarray, np.generic)) else v for k, v in values.items()}
     return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in row.items()}
 
 
 def disagreement(edges: tree.Weights, share: NDArray[Any]) -> NDArray[Any]:
-    """Σ_d m̃_d ‖w_d − u‖² of each run: how far its edges are from agreeing."""
+    """Return Σ_d m̃_d ‖w_d − u‖² of each run: how far its edges are from agreeing."""
     total = np.zeros(len(share))
     for w in edges.values():
         rows = np.asarray(w, np.float64).reshape(*share.shape, -1)

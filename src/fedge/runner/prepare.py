@@ -1,4 +1,4 @@
-"""What a run needs before its first round: JAX set up, objects passed in resolved, data, engine and costs made."""
+"""Prepare a run for its first round: set up JAX, resolve objects passed in, make data, engine and costs."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Keys = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Given:
-    """Objects passed in from Python in place of configured ones."""
+    """These objects were passed in from Python in place of configured ones."""
 
     dataset: Dataset | None
     model: Model | None
     optimiser: Optimiser | None
 
     def resolve(self, keys: Keys) -> Config:
-        """The configuration of a run in which objects passed in go before keys."""
+        """Return the configuration of a run in which objects passed in go before keys."""
         custom = {"model": CUSTOM} if self.model is not None else {}
         custom |= {"optimizer": CUSTOM} if self.optimiser is not None else {}
         if self.dataset is not None:  # a known name stands for known bits only
@@ -54,7 +54,7 @@ class Given:
 
 @contextlib.contextmanager
 def ready(config: Config, devices: int, hosts: str | None = None) -> Iterator[None]:
-    """JAX with the devices and the precision of a configuration."""
+    """Give JAX the devices and the precision of a configuration."""
     if hosts is not None and config.engine == "reference":
         raise ConfigError("engine=reference runs in one process; leave hosts out")
     device.prepare(devices, hosts)
@@ -64,7 +64,7 @@ def ready(config: Config, devices: int, hosts: str | None = None) -> Iterator[No
 
 @dataclass(frozen=True, eq=False)
 class Preparation:
-    """Everything that a run needs before its first round; what cannot be was refused while it was made."""
+    """A run needs all this before its first round; what cannot be was refused while it was made."""
 
     made: Experiment
     objects: dict[str, Any]  # digests of what was passed in

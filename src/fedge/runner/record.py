@@ -1,4 +1,4 @@
-"""What a run leaves behind, file by file.
+"""A run leaves these files behind.
 
     run.json                        what was run, when, by which command, on what: seed, versions, hardware, layout; the
                                     identity that other files must carry; its state (running, stopped, failed, diverged,
@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 
 class Progress(NamedTuple):
-    """How far a run has come."""
+    """This says how far a run has come."""
 
     state: State
     done: int
@@ -57,13 +57,13 @@ class Progress(NamedTuple):
 
 
 class Silent:
-    """A record that is not kept: of a process that does not lead, or of a run that is a part of a study."""
+    """This keeps no record, for a process that does not lead or a run that is a part of a study."""
 
     def __init__(self, followed: Record | None = None) -> None:
         self._followed = followed  # what another process resumes
 
     def restore(self, start: State) -> Progress:
-        return Progress(start, 0, []) if self._followed is None else _restored(self._followed, start)[0]
+        return Progress(start, 0, []) if self._followed is None else _restore_from(self._followed, start)[0]
 
     def row(self, row: Row) -> None: ...
     def save(self, state: State, done: int) -> None: ...
@@ -71,7 +71,7 @@ class Silent:
 
 @dataclass
 class Record:
-    """The folder of one run, open for writing. Make one with `begin` or `reopen`, and hold its lock."""
+    """This is the folder of one run, open for writing. Make one with `begin` or `reopen`, and hold its lock."""
 
     folder: Path
     about: dict[str, Any]  # what run.json says
@@ -86,32 +86,34 @@ class Record:
         return dict(self.about["config"])
 
     def restore(self, start: State) -> Progress:
-        progress, self.lines = _restored(self, start)
-        if not progress.done and self.config["checkpoint_every"] == 0 and _lines(self.folder / METRICS):
-            raise RunError(f"{self.folder} was run with checkpoint_every=0, so there is no state to go on from; "
-                           "start a new run")  # fmt: skip
-        files.write_bytes(self.folder / METRICS, "".join(self.lines).encode())
+        """Read the newest state that was saved and the rows up to it; nothing is written before `go_on`."""
+        progress, self.lines = _restore_from(self, start)
+        if not progress.done and _lines(self.folder / METRICS):
+            if self.config["checkpoint_every"] == 0:
+                raise RunError(f"{self.folder} was run with checkpoint_every=0, so there is no state to go on from; "
+                               "start a new run")  # fmt: skip
+            if self.about.get("state") != DIVERGED:
+                log.warning("no state of a round is saved in %s: beginning again at its first round", self.folder)
         return progress
+
+    def go_on(self, config: Mapping[str, Any], rows: list[Row]) -> None:
+        """Train from what was restored, maybe for longer than was asked for at first; only these rows stay."""
+        if config != self.config:
+            (self.folder / CONFIG).unlink(missing_ok=True)  # made again from run.json if this is cut short
+        self.note(config=dict(config), state=RUNNING)
+        if not (self.folder / CONFIG).exists():
+            files.write_json(self.folder / CONFIG, dict(config))
+        self.lines = [files.line(row) for row in rows]
+        files.write_bytes(self.folder / METRICS, "".join(self.lines).encode())
 
     def row(self, row: Row) -> None:
         self.lines.append(files.line(row))
         files.append(self.folder / METRICS, self.lines[-1])
 
-    def keep(self, rows: list[Row]) -> None:
-        """Leave only these rows."""
-        self.lines = [files.line(row) for row in rows]
-        files.write_bytes(self.folder / METRICS, "".join(self.lines).encode())
-
     def save(self, state: State, done: int) -> None:
         numbered = [(row_of(line, self.folder / METRICS)["round"], line) for line in self.lines]
         regular, last = regular_and_last(numbered, self.config["eval_every"])
         checkpoint.save(self.folder, state, Notes(done, self.identity, digest_of(*regular), digest_of(*last)))
-
-    def extend(self, config: Mapping[str, Any]) -> None:
-        """Go on for longer than was asked for at first."""
-        (self.folder / CONFIG).unlink(missing_ok=True)  # made again from run.json if this is cut short
-        self.note(config=dict(config), state=RUNNING)
-        files.write_json(self.folder / CONFIG, dict(config))
 
     def note(self, **facts: Any) -> None:
         """Write facts into run.json."""
@@ -132,11 +134,12 @@ class Record:
         self.note(state=state, ended=now(), digests=digests | {WEIGHTS: saved})
 
     def finished(self) -> dict[str, Any] | None:
-        """What result.json holds, where the run has ended by itself; None where it has to be finished (again)."""
-        if self.about.get("state") not in (FINISHED, DIVERGED) or not (self.folder / RESULT).exists():
+        """Return what result.json holds, where the run has ended by itself; None where it must be finished (again)."""
+        complete = all((self.folder / name).exists() for name in (WEIGHTS, LEDGER, RESULT))
+        if self.about.get("state") not in (FINISHED, DIVERGED) or not complete:
             return None
         stored = files.read_json(self.folder / RESULT)
-        if file_digest(self.folder / RESULT) != self.about.get("digests", {}).get(RESULT):
+        if file_digest(self.folder / RESULT) != self.about["digests"].get(RESULT):
             raise RunError(f"{self.folder / RESULT} is not as it was written: its checksum does not hold; restore "
                            "it, or delete it to have it made again")  # fmt: skip
         kinds: dict[str, Any] = {"wall_seconds": NUMBERS, "compile_seconds": NUMBERS, "parameters": int,
@@ -163,17 +166,17 @@ def begin(folder: Path, config: Mapping[str, Any], objects: Mapping[str, Any], *
 
 
 def begun(folder: Path) -> bool:
-    """True where a run can be resumed, be it from its start."""
+    """Say whether a run can be resumed, be it from its start."""
     return (folder / RUN).exists()
 
 
 def resumable(folder: Path) -> bool:
-    """True where resuming a run loses none of what it wrote: it has a checkpoint, or nothing yet to lose."""
+    """Say whether resuming a run loses none of what it wrote: it has a checkpoint, or nothing yet to lose."""
     return begun(folder) and ((folder / checkpoint.NEWEST).exists() or not (folder / METRICS).exists())
 
 
 def claim(folder: Path, plan: str = RUN) -> None:
-    """Make a folder for a new run, or for what `plan` is the first file of; one that holds something is left alone."""
+    """Make a folder for a run, or for a study whose first file is `plan`; one that holds something is left alone."""
     if (folder / plan).exists():
         raise RunError(f"{folder} already holds a run; continue it with --resume {folder} or choose another --out")
     try:
@@ -185,8 +188,8 @@ def claim(folder: Path, plan: str = RUN) -> None:
 
 
 def reopen(folder: Path) -> Record:
-    """The record of a run that was begun; changed files are refused."""
-    if folder.is_dir() and not (folder / RUN).exists() and (folder / files.LOCK).exists():
+    """Open the record of a run that was begun; changed files are refused."""
+    if folder.is_dir() and {entry.name for entry in folder.iterdir()} == {files.LOCK}:
         raise RunError(f"the run in {folder} was stopped before it began; start it again with --out {folder}")
     about = _about(folder)
     config = about["config"]
@@ -205,16 +208,19 @@ def reopen(folder: Path) -> Record:
 
 
 def _about(folder: Path) -> dict[str, Any]:
-    """What run.json says, with the entries that every run has."""
-    about = files.read_json(folder / RUN)
-    kinds = {"identity": str, "config": dict, "objects": dict, "versions": dict, "layout": dict, "seed": int}
+    """Read what run.json says, with the entries that every run has."""
+    about = {"digests": {}} | files.read_json(folder / RUN)
+    kinds = {"identity": str, "config": dict, "objects": dict, "versions": dict, "layout": dict, "seed": int,
+             "digests": dict}  # fmt: skip
     if missing := [key for key, kind in kinds.items() if not isinstance(about.get(key), kind)]:
         raise RunError(f"{folder / RUN} lacks {missing[0]}; it was not written by this version of fedge, or changed")
+    if any(type(number) is not int or number < 0 for number in about["layout"].values()):
+        raise RunError(f"{folder / RUN} is damaged (its layout is no numbers of devices and clients); restore it")
     return about
 
 
 def changes(record: Record, objects: Mapping[str, Any]) -> list[str]:
-    """What is not as it was when a run was begun: refused where it makes another run, else returned, to be said."""
+    """Name what has changed since a run was begun, for people to be told; refuse what makes it another run."""
     now, then = environment(int(record.about["seed"])), record.about
     changed = [key for key in ("versions", "processor", "backend") if then.get(key) != now[key]]
     for key, what in (("data", "data set"), ("model", "model"), ("optimizer", "optimiser")):
@@ -254,12 +260,12 @@ def _processor() -> str:
 
 
 def regular_and_last(lines: list[tuple[int, str]], every: int) -> tuple[list[str], list[str]]:
-    """Tell the rows that any longer run has too from the one at the end, which goes when a run is extended."""
+    """Separate the rows that any longer run has too from the one at the end, which goes when a run is extended."""
     return [line for n, line in lines if n % every == 0], [line for n, line in lines if n % every]
 
 
-def _restored(record: Record, start: State) -> tuple[Progress, list[str]]:
-    """Where a run is to go on, and the lines of its metrics up to there: its newest checkpoint that is whole."""
+def _restore_from(record: Record, start: State) -> tuple[Progress, list[str]]:
+    """Read the newest checkpoint that is whole, where a run is to go on, and the lines of its metrics up to there."""
     folder = record.folder
     lines = _lines(folder / METRICS)
     problems: list[FedgeError] = []
@@ -286,7 +292,7 @@ def _restored(record: Record, start: State) -> tuple[Progress, list[str]]:
 
 
 def _lines(path: Path) -> list[tuple[int, str]]:
-    """(round, line) of each row; a line cut short by a crash, and all after it, are left out."""
+    """Read (round, line) of each row; a line cut short by a crash, and all after it, are left out."""
     found: list[tuple[int, str]] = []
     for line in files.read_text(path).splitlines(keepends=True) if path.exists() else []:
         if not line.endswith("\n"):
@@ -315,7 +321,7 @@ def file_digest(path: Path) -> str:
 
 
 def summary(folder: Path) -> dict[str, Any]:
-    """What run.json and the metrics say of a run, without looking into its checkpoints."""
+    """Sum up what run.json and the metrics say of a run, without looking into its checkpoints."""
     about = _about(folder)
     lines = _lines(folder / METRICS)
     state = about.get("state")
@@ -346,10 +352,9 @@ def verify(folder: Path) -> list[str]:
             if notes.get("identity") != record.identity:
                 raise RunError(f"{folder / name} belongs to another run")
             good.append(f"{name}, after round {notes.get('round')}")
-    digests = record.about.get("digests")
-    if record.about.get("state") not in (FINISHED, DIVERGED) or not isinstance(digests, dict):
+    if record.about.get("state") not in (FINISHED, DIVERGED):
         return good
-    for name, expected in digests.items():
+    for name, expected in record.about["digests"].items():
         found = checkpoint.read_arrays(folder / name)[2] if name == WEIGHTS else file_digest(folder / name)
         if found != expected:
             raise RunError(f"{folder / name} is not as it was written: its checksum does not hold")

@@ -1,4 +1,4 @@
-"""What a run comes to, and who is told while it goes on."""
+"""A result is what a run comes to; a listener is told while it goes on."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Result:
 
 
 class Listener:
-    """What a run tells while it goes on. The default listens to nothing."""
+    """A listener is told how a run goes on. The default listens to nothing."""
 
     def ready(self, experiment: Experiment, out: Path) -> None: ...
     def round(self, row: Row, config: Config) -> None: ...

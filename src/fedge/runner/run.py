@@ -1,4 +1,4 @@
-"""One run, from keys to a result."""
+"""Make one run, from keys to a result."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run(
     if resume is not None:
         if config is not None or out is not None:
             raise ConfigError("a resumed run keeps its own configuration and folder; give resume alone")
-        return _resumed(Path(resume), keys, given, listener, cache, hosts, stop, began)
+        return _resume(Path(resume), keys, given, listener, cache, hosts, stop, began)
     plain = config.model_dump() if isinstance(config, Config) else dict(config or {})
     chosen = given.resolve(plain | keys)
     with ready(chosen, chosen.devices, hosts):
@@ -64,7 +64,7 @@ def run(
             return train(job, kept, folder, listener, stop, began)
 
 
-def _resumed(
+def _resume(
     folder: Path, keys: Keys, given: Given, listener: Listener, cache: ProgramCache | None, hosts: str | None,
     stop: StopRequest | None, began: float,
 ) -> Result:  # fmt: skip
@@ -83,9 +83,12 @@ def _resumed(
         chosen = Config.of(kept.config | longer)
         layout = {key: kept.about["layout"].get(key, 0) for key in identity.LAYOUT}
         layout |= {key: getattr(Config.of(kept.config | dict(keys)), key) for key in identity.LAYOUT if key in keys}
+        elsewhere = {} if "devices" in keys else {"devices": 0, "chunk": 0}  # where there are not as many devices
+        if hosts is None and layout["devices"] > max(device.MOST, device.cores()):
+            layout |= elsewhere
         stack.enter_context(ready(chosen, layout["devices"], hosts))
         if layout["devices"] > len(jax.devices()):
-            layout = {"devices": 0, "chunk": 0}
+            layout |= elsewhere
         job = Preparation.of(chosen, given, cache, layout)
         if not device.leads():
             return train(job, Silent(kept), Path(), Listener(), None, began)
@@ -97,8 +100,6 @@ def _resumed(
         if changed:
             log.warning("%s differ from when %s was begun: results may differ in the last bits",
                         ", ".join(changed), folder)  # fmt: skip
-        if longer:
-            kept.extend(chosen.model_dump())
         return train(job, kept, folder, listener, stop, began)
 
 
@@ -114,7 +115,7 @@ def default_folder(name: str) -> Path:
 
 
 def mixing(made: Experiment) -> dict[str, Any]:
-    """What gossip does to a disagreement, where edges gossip."""
+    """Say what gossip does to a disagreement, where edges gossip."""
     gossip = made.job.algorithm.gossip
     if gossip is None:
         return {}

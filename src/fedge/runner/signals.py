@@ -1,8 +1,11 @@
-"""Signals that ask a run to stop: Ctrl-C, SIGTERM and SIGHUP.
+"""Signals ask a run to stop: Ctrl-C, SIGTERM and SIGHUP.
 
 The first one lets a run finish the round at hand and save it; where no run is under way it leaves, tidying up. The
 second one leaves at once whatever is going on, and so does the first one while the command is still being imported. A
 thread sees to that, since Python's own handlers wait until a compiled program, or the compiler, has returned.
+
+Python drops, and complains of, what is raised while it tidies up objects (JAX does so whenever memory is collected).
+So a wish to leave that was dropped there is raised again a moment later.
 """
 
 from __future__ import annotations
@@ -15,14 +18,16 @@ import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
+from typing import Any
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 GRACE = 1.0  # seconds in which Python may leave by itself, cleaning up, before it is made to
+AGAIN = 0.01  # seconds after which a wish to leave that was dropped is raised again
 SHOW_CURSOR = "\x1b[?25h"
 
 
 class Leave(BaseException):
-    """Raised in the main thread by a signal while no run is under way."""
+    """A signal raises this in the main thread while no run is under way."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -30,7 +35,7 @@ class Leave(BaseException):
 
 
 class StopRequest:
-    """A wish to stop, which a loop looks for between rounds while it listens."""
+    """This is a wish to stop, which a loop looks for between rounds while it listens."""
 
     def __init__(self) -> None:
         self.signal: int | None = None  # the last one that came
@@ -51,7 +56,7 @@ _installed: list[StopRequest] = []
 
 
 def installed() -> StopRequest | None:
-    """What this process hears of signals, if it was started as a command."""
+    """Return the wish to stop that this process hears from signals, if it was started as a command."""
     return _installed[0] if _installed else None
 
 
@@ -65,8 +70,19 @@ def install() -> StopRequest:
         if not request.listening and request.started:
             raise Leave(number)
 
+    complain = sys.unraisablehook
+
+    def again(dropped: Any) -> None:
+        if isinstance(dropped.exc_value, Leave) and hasattr(signal, "setitimer"):
+            signal.setitimer(signal.ITIMER_REAL, AGAIN)
+        elif not isinstance(dropped.exc_value, Leave):
+            complain(dropped)
+
     for number in ours:
         signal.signal(number, handler)
+    if hasattr(signal, "SIGALRM"):
+        signal.signal(signal.SIGALRM, lambda number, frame: handler(request.signal or number, frame))
+    sys.unraisablehook = again
     reader, writer = socket.socketpair()
     writer.setblocking(False)
     signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)

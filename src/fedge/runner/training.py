@@ -1,4 +1,4 @@
-"""A run from where its record stands to its end, be that the last round, a wish to stop, or divergence."""
+"""Take a run from where its record stands to its end, be that the last round, a wish to stop, or divergence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedge.errors import DivergenceError, RunError, StoppedError
 from fedge.runner import device, identity, record
 from fedge.runner.loop import Alone, Stretch, is_finite, stretches
 from fedge.runner.prepare import Preparation
-from fedge.runner.record import DIVERGED, FAILED, FINISHED, RUNNING, STOPPED, Progress, Record, Row, Silent
+from fedge.runner.record import DIVERGED, FAILED, FINISHED, STOPPED, Progress, Record, Row, Silent
 from fedge.runner.result import Listener, Result
 from fedge.runner.signals import Leave, StopRequest
 
@@ -44,7 +44,7 @@ def train(
 
 
 class Training:
-    """A run from where its record stands to its end."""
+    """This takes a run from where its record stands to its end."""
 
     def __init__(
         self, job: Preparation, kept: Record | Silent, folder: Path, listener: Listener, stop: StopRequest | None,
@@ -58,10 +58,11 @@ class Training:
     def train(self) -> Result:
         state, done, history = self._restore()
         if isinstance(self._kept, Record):
-            stored = self._kept.finished()
+            config = self._config.model_dump()
+            stored = self._kept.finished() if config == self._kept.config else None
             if stored is not None and (stored.get("diverged") is True or not self._job.costs.more(done)):
-                return self._recorded(stored, state, done, history)
-            self._kept.note(state=RUNNING)
+                return self._repeat_result(stored, state, done, history)
+            self._kept.go_on(config, history)
         if done:
             total = self._job.costs.rounds
             log.info("continuing after round %d%s", done, f" of {total}" if total else "")
@@ -88,7 +89,7 @@ class Training:
         return self._finish(here(state), done, history, FINISHED)
 
     def _restore(self) -> Progress:
-        """The newest state that was saved, and the rows up to it."""
+        """Read the newest state that was saved, and the rows up to it."""
         state, done, rows = self._kept.restore(self._made.start)
         costs, every = self._job.costs, self._config.eval_every
         if done and not costs.more(done - 1):
@@ -102,13 +103,11 @@ class Training:
         mine = [row for row in rows if due(row["round"])]  # a run that was extended has one more where it once ended
         if [row["round"] for row in mine] != [number for number in range(1, done + 1) if due(number)]:
             raise RunError(f"{self._folder / record.METRICS} lacks rounds that were evaluated; restore it")
-        if len(mine) != len(rows) and isinstance(self._kept, Record):
-            self._kept.keep(mine)
         self._agree(done)
         return Progress(state, done, mine)
 
     def _agree(self, done: int) -> None:
-        """Several processes must run the same experiment from the same round on."""
+        """Check that several processes run the same experiment from the same round on."""
         if device.processes() == 1:
             return
         what = identity.digest_of(identity.canonical([self._config.model_dump(), self._job.objects, done]))
@@ -117,7 +116,7 @@ class Training:
             raise RunError("the processes were given different words, data or checkpoints; give all of them the same")
 
     def _divergence(self, stretch: Stretch) -> str | None:
-        """What is no longer a finite number, if anything is."""
+        """Say what is no longer a finite number, if anything is."""
         if not np.isfinite(stretch.losses).all() or any(row["loss"] is None for row in stretch.rows):
             return "its loss is not a finite number"
         return None if is_finite(stretch.states) else "some of its weights are not finite numbers"
@@ -134,7 +133,7 @@ class Training:
         raise DivergenceError(f"{self._config.algorithm} diverged {when}: {problem}; {self._cause(done)}", result)
 
     def _test(self, stretch: Stretch) -> list[Row]:
-        """The row of a stretch after which it was not time to test."""
+        """Make the rows of a stretch after which it was not time to test."""
         rows = self._job.evaluate(self._trainer.stacked(stretch.states), stretch.done, stretch.losses)
         spent = self._job.costs.after(stretch.done)
         return [row | {"bytes": spent.sent, "simulated_seconds": spent.seconds} for row in rows]
@@ -175,8 +174,8 @@ class Training:
         self._listener.finished(result)
         return result
 
-    def _recorded(self, stored: dict[str, Any], state: State, done: int, history: list[Row]) -> Result:
-        """A run that was already over, as it was recorded."""
+    def _repeat_result(self, stored: dict[str, Any], state: State, done: int, history: list[Row]) -> Result:
+        """Return the result of a run that was already over, as it was recorded."""
         log.info("the run in %s was already complete", self._folder)
         numbers = {k: stored[k] for k in ("wall_seconds", "compile_seconds", "client_steps_per_second")}
         diverged = stored.get("diverged") is True

@@ -1,1 +1,1 @@
-"""Many runs, one answer: comparisons, sweeps, papers' figures."""
+"""Many runs give one answer: comparisons, sweeps, papers' figures."""

@@ -1,4 +1,4 @@
-"""The same experiment under several algorithms: same data, clients, initial model and sample order."""
+"""Run the same experiment under several algorithms: same data, clients, initial model and sample order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def compare(
     resume: str | Path | None = None, dataset: Dataset | None = None, model: Model | str | None = None,
     optimiser: Optimiser | None = None, listener: Listener | None = None, stop: StopRequest | None = None, **keys: Any,
 ) -> dict[str, Result]:  # fmt: skip
-    """Run each algorithm (unless named, each paper's own) with the same keys; results by name.
+    """Run each algorithm (unless named, each paper's own) with the same keys; return results by name.
 
     Keys are those of the command line, as words or in a table (`config`); one that only some algorithms read goes to
     those. The runs lie in one folder, one sub-folder each. `resume` finishes a comparison that was stopped: runs that
@@ -71,7 +71,7 @@ def compare(
 
 
 def make_plan(algorithms: Sequence[str], keys: dict[str, Any]) -> Plan:
-    """The keys of each run; every one is checked before the first starts."""
+    """Return the keys of each run; every one is checked before the first starts."""
     names = list(dict.fromkeys(algorithms)) or [name for name, entry in ALGORITHMS.items() if entry.form_of is None]
     if "algorithm" in keys:
         raise ConfigError("algorithm is not a key of a comparison; name the algorithms to compare instead")
@@ -85,7 +85,7 @@ def make_plan(algorithms: Sequence[str], keys: dict[str, Any]) -> Plan:
 
 
 def read_plan(folder: Path) -> Plan:
-    """What was to be compared; a name that is no algorithm's could lead out of the folder."""
+    """Read what was to be compared; a name that is no algorithm's could lead out of the folder."""
     plan = files.read_json(folder / PLAN)
     for name, chosen in plan.items():
         if name not in ALGORITHMS or not isinstance(chosen, dict) or chosen.get("algorithm") != name:
@@ -94,7 +94,7 @@ def read_plan(folder: Path) -> Plan:
 
 
 def _refuse(plan: Plan, given: Given) -> None:
-    """What an algorithm refuses, it refuses before another has trained for an hour."""
+    """Refuse what an algorithm refuses before another has trained for an hour."""
     for name, chosen in plan.items():
         config = given.resolve(chosen)
         with ready(config, config.devices):

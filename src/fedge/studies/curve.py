@@ -25,7 +25,7 @@ Line = dict[str, Any]  # of a CSV file
 
 @dataclass(frozen=True)
 class Curve:
-    """One series of a figure: its rows at each evaluated round, for every seed."""
+    """This is one series of a figure: its rows at each evaluated round, for every seed."""
 
     variant: str
     label: str

@@ -1,4 +1,4 @@
-"""What a paper's `recipes.toml` may say: typed, and refused in one sentence where it cannot be."""
+"""This says what may stand in a paper's `recipes.toml`: it is typed, and refused in one sentence where it cannot be."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Part(BaseModel):
 
 
 class SeriesRecipe(_Part):
-    """One line of a figure: its label, and what sets its runs apart."""
+    """A series is one line of a figure: its label, and what sets its runs apart."""
 
     label: str = Field(min_length=1)
     keys: RunKeys = {}
@@ -61,7 +61,7 @@ class SeriesRecipe(_Part):
 
 
 class FigureRecipe(_Part):
-    """A figure: what is drawn against what, and its series."""
+    """This is a figure: what is drawn against what, and its series."""
 
     caption: str
     set: str
@@ -77,14 +77,14 @@ class FigureRecipe(_Part):
 
 
 class Variant(_Part):
-    """A way to run every figure: with other keys, or with a rate tuned for each series."""
+    """A variant is a way to run every figure: with other keys, or with a rate tuned for each series."""
 
     keys: RunKeys = {}
     tune: bool = False
 
 
 class Recipe(_Part):
-    """A paper's figures, and the keys that their runs have in common."""
+    """A recipe holds a paper's figures, and the keys that their runs have in common."""
 
     title: str = ""
     seeds: int = Field(ge=1, le=1000)

@@ -1,4 +1,4 @@
-"""Papers' figures from recipes: each series over several seeds, in variants such as printed and tuned.
+"""Make papers' figures from recipes: each series over several seeds, in variants such as printed and tuned.
 
 A recipe file (`papers/NAME/recipes.toml`, see `recipe`) holds the keys; this holds the procedure, which is the same for
 every paper: all series of a figure share data, initial model and sample order, seed by seed. A run two figures need is
@@ -73,7 +73,7 @@ def _figures_of(recipe: Recipe, home: Path, wanted: str, out: Path | None) -> li
 def reproduce(
     target: str, out: Path | None, seeds: int | None, variant: str | None, report: Report
 ) -> Iterator[tuple[str, FigureRecipe, Path]]:
-    """Run the figures meant by `target` (see `recipe_of`) one by one; yields each when its CSV and summary are there.
+    """Run the figures meant by `target` (see `recipe_of`) one by one; yield each when its CSV and summary are there.
 
     Where only one variant is asked for, what the files hold of the others stays.
     """
@@ -101,7 +101,7 @@ def reproduce(
 
 @dataclass
 class PlannedCurve:
-    """One curve to be: its runs' keys, as far as they are known."""
+    """This plans one curve: it holds the keys of its runs, as far as they are known."""
 
     label: str
     keys: Keys
@@ -111,7 +111,7 @@ class PlannedCurve:
 
 
 class PaperRuns:
-    """The runs behind a paper's figures; data sets, programs and finished runs are kept for the next figure."""
+    """This makes the runs behind figures; data sets, programs and finished runs are kept for the next figure."""
 
     def __init__(self, recipe: Recipe, seeds: int | None, report: Report) -> None:
         self._recipe, self._seeds, self._report = recipe, seeds, report

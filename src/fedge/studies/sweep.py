@@ -1,4 +1,4 @@
-"""Several runs at once: on an accelerator, small runs of one shape advance together; programs compile side by side.
+"""Make several runs at once: small runs of one shape advance together on an accelerator; programs compile in parallel.
 
 A seed of the papers' small models leaves a GPU idle most of the time, and testing its models from the host costs more
 than training them. Runs that differ in what is not compiled in (seed, learning rate, partition) become one program.
@@ -37,7 +37,7 @@ ROOM = 2**30  # bytes of clients' models side by side; a run that needs much of 
 
 @dataclass(frozen=True, eq=False)
 class SideBySide:
-    """Runs of one shape on one engine, for the loop."""
+    """This trains runs of one shape on one engine, for the loop."""
 
     engine: Stacked
 
@@ -51,7 +51,7 @@ class SideBySide:
 
 @dataclass(frozen=True, eq=False)
 class StackedRuns:
-    """Runs of one shape; `places` are theirs in the list that was asked for."""
+    """These runs have one shape; `places` are theirs in the list that was asked for."""
 
     places: list[int]
     runs: list[Experiment]
@@ -70,7 +70,7 @@ class StackedRuns:
 
 
 def histories(configs: Sequence[Config], dataset: Dataset, cache: ProgramCache) -> Iterator[tuple[int, list[Row]]]:
-    """The rows of each run, with its place in the list, in whatever order they finish."""
+    """Yield the rows of each run, with its place in the list, in whatever order they finish."""
     left = set(range(len(configs)))
     with ready(configs[0], configs[0].devices):
         stacks = list(_stacks(configs, dataset)) if _worth_while(configs) else []
@@ -104,14 +104,14 @@ def _rows(
 
 
 def _worth_while(configs: Sequence[Config]) -> bool:
-    """On one accelerator of one process; a CPU core is busy with one run."""
+    """Say whether stacking pays: it does on one accelerator of one process; a CPU core is busy with one run."""
     alone = jax.process_count() == 1 and len(jax.devices()) == 1 and jax.default_backend() != "cpu"
     return alone and all(c.engine == "vectorised" and c.dtype == "float32" and not c.chunk for c in configs)
 
 
 def _stacks(configs: Sequence[Config], dataset: Dataset) -> Iterator[StackedRuns]:
-    """Runs of one shape, as many in each stack as there is room for. A run is left out that has no company, covers
-    only a part of the training images, or ends at a round which nobody knows yet."""
+    """Stack runs of one shape, as many as there is room for. A run is left out if it has no company, if it covers only
+    a part of the training images, or if nobody knows yet at which round it ends."""
     found: dict[str, list[tuple[int, Experiment, Costs]]] = {}
     for place, config in enumerate(configs):
         made = experiment(config, dataset)
@@ -130,7 +130,7 @@ def _stacks(configs: Sequence[Config], dataset: Dataset) -> Iterator[StackedRuns
 
 
 def _compile(stacks: list[StackedRuns], cache: ProgramCache) -> None:
-    """Every program that the stacks need, side by side: compiling keeps one core busy, and a GPU idle."""
+    """Compile every program that the stacks need, side by side: compiling keeps one core busy, and a GPU idle."""
     first: dict[int, tuple[StackedRuns, Any]] = {}
     for stack in stacks:
         engine = stack.engine(cache)

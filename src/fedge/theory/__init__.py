@@ -1,1 +1,1 @@
-"""Convergence bounds as functions: as printed in the papers, and fixed where a proof does not hold."""
+"""These functions are convergence bounds: as printed in the papers, and fixed where a proof does not hold."""

@@ -76,16 +76,16 @@ def largest_rate(s: Setting) -> float:
 
 def theorem1_printed(s: Setting, lr: float) -> Bound:
     """(13) is 4Δ/γ + 50γÑLσ² + 24γLδ2² + 12δ1² + 24(N−1)L²X."""
-    return bound(_simplified(s, lr, 4 * s.gap / lr, 12 * s.delta1), condition12(s, lr))
+    return bound(_terms(s, lr, 4 * s.gap / lr, 12 * s.delta1), condition12(s, lr))
 
 
 def theorem1_fixed(s: Setting, lr: float, steps: int) -> Bound:
     """It is 4Δ/(γT) + 50γÑLσ² + 24γLδ2² + 12(N−1)δ1² + 24(N−1)L²X, under the same condition."""
-    terms = _simplified(s, lr, 4 * s.gap / (lr * steps), 12 * (s.cells - 1) * s.delta1)
+    terms = _terms(s, lr, 4 * s.gap / (lr * steps), 12 * (s.cells - 1) * s.delta1)
     return bound(terms, condition12(s, lr))
 
 
-def _simplified(s: Setting, lr: float, gap: float, between: float) -> dict[str, float]:
+def _terms(s: Setting, lr: float, gap: float, between: float) -> dict[str, float]:
     return {
         "optimality gap": gap,
         "gradient noise": 50 * lr * s.inverse * s.smooth * s.sigma2,

@@ -1,1 +1,1 @@
-"""What people look at: terminal pictures, progress, figures."""
+"""Draw what people look at: terminal pictures, progress, figures."""

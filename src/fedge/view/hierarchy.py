@@ -1,4 +1,4 @@
-"""Pictures of a hierarchy: who talks to whom, and who holds which labels.
+"""Draw a hierarchy: who talks to whom, and who holds which labels.
 
 A page has room for a few hundred marks. Beyond that a picture becomes a summary: it takes no longer to draw for a
 million clients than for a hundred.
@@ -67,7 +67,7 @@ def _shade(cell: int, cells: int) -> str:
 
 
 class _Tree(NamedTuple):
-    """The axes of a tree, with a place and a colour for each cell; a cell is so many points wide."""
+    """These are the axes of a tree, with a place and a colour for each cell; a cell is so many points wide."""
 
     axes: Axes
     centres: NDArray[Any]
@@ -149,7 +149,7 @@ def _many_cells(levels: list[str], per_cell: Integers, samples: Integers, title:
 
 
 class _Columns(NamedTuple):
-    """Columns of a heat map over clients: where each begins in `order`, which cell it shows, and what it is."""
+    """These columns make a heat map over clients: where each begins in `order`, which cell it shows, and what it is."""
 
     order: Integers  # clients, cell by cell
     start: Integers
@@ -204,7 +204,7 @@ def label_heatmap(made: Experiment) -> Figure:
         axes.vlines(begins[1:] - 0.5, -0.5, classes - 0.5, color="0.3", linewidth=0.8)
     middles = (begins + np.append(begins[1:], len(cell)) - 1) / 2
     letters = len(f"cell {cell[-1]}")
-    shown = _apart(middles, (5 * letters + 8) * len(cell) / (56 * width))
+    shown = _choose_apart(middles, (5 * letters + 8) * len(cell) / (56 * width))
     axes.set_xticks(middles[shown], [f"cell {cell[begins[d]]}" for d in shown], fontsize=8)
     axes.yaxis.set_major_locator(MaxNLocator(min(10, classes), integer=True))
     axes.set_xlabel(says)
@@ -216,7 +216,7 @@ def label_heatmap(made: Experiment) -> Figure:
     return figure
 
 
-def _apart(places: NDArray[np.float64], least: float) -> list[int]:
+def _choose_apart(places: NDArray[np.float64], least: float) -> list[int]:
     """Choose which of these places, in ascending order, to label so that neighbours are `least` apart."""
     chosen = [0]
     for n in range(1, len(places)):

@@ -1,4 +1,4 @@
-"""Curves over rounds and time, and every figure's way into PNG and PDF files."""
+"""Draw curves over rounds and time, and write every figure into PNG and PDF files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress while a run goes on: a bar on a terminal, plain lines elsewhere; always on standard error."""
+"""Show progress while a run goes on: a bar on a terminal, plain lines elsewhere; always on standard error."""
 
 from __future__ import annotations
 

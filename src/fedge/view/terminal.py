@@ -1,4 +1,4 @@
-"""Pictures and tables for a terminal."""
+"""Draw pictures and tables for a terminal."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def cell_lines(made: Experiment) -> str:
 
 
 def run_lines(summary: dict[str, Any]) -> str:
-    """What `fedge show` says of a run."""
+    """Write what `fedge show` says of a run."""
     row, config = summary["final"], summary["config"]
     defaults = {key: field.default for key, field in Config.model_fields.items()}
     chosen = [f"{k}={v}" for k, v in config.items() if k in defaults and v is not None and v != defaults[k]]
