@@ -48,8 +48,9 @@ class Shallow(nnx.Module):
 
 
 @cache
-def shallow(bn: str) -> Model:
-    return from_nnx(partial(Shallow, bn), input_shape=SHAPES["shallow"], classes=4, statistics="avg_all")
+def shallow(bn: Any) -> Model:
+    statistics = "avg_all" if bn == "groupnorm" else bn
+    return from_nnx(partial(Shallow, bn), input_shape=SHAPES["shallow"], classes=4, statistics=statistics)
 
 
 def toy(shape: tuple[int, ...] = (5, 5, 1), train: int = 90, test: int = 31, classes: int = 4) -> Dataset:

@@ -108,7 +108,12 @@ def test_compact_submodels_are_the_masked_model_for_blocks_of_resnet():
     assert distance(by_masks(made), train(made, engine="vectorised")[0]) < 1e-12
 
 
-@given(cells=st.integers(1, 12), units=st.sampled_from([12, 17, 30, 37]), seed=st.integers(0, 99), mode=st.sampled_from(MODES[:3]))
+@given(
+    cells=st.integers(1, 12),
+    units=st.sampled_from([12, 17, 30, 37]),
+    seed=st.integers(0, 99),
+    mode=st.sampled_from(MODES[:3]),
+)
 @settings(max_examples=40, deadline=None)
 def test_masks_are_disjoint_and_complete(cells, units, seed, mode):
     """Σ_j p_j = 1 for every N and unit count: (3), exactly where entries are owned, N on what all share."""
