@@ -2,20 +2,55 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 
 from fedge.core.contract import Algorithm
 from fedge.core.tree import Weights
 from fedge.data import Dataset
-from fedge.engine import ENGINES
+from fedge.engine import ENGINES, Engine
 from fedge.experiment.build import Experiment, experiment
 from fedge.experiment.config import Config
+from fedge.models import Model, from_nnx
+from fedge.models.layers import conv, linear
+from fedge.models.resnet import Block, norm
+from fedge.runner.cache import shape_of
 
-SHAPES = {"mlp": (5, 5, 1), "cnn": (16, 16, 1), "resnet18": (16, 16, 3)}
+SHAPES = {"mlp": (5, 5, 1), "cnn": (16, 16, 1), "resnet18": (16, 16, 3), "shallow": (8, 8, 3)}
+
+
+class Shallow(nnx.Module):
+    """The stem and two blocks of ResNet-18, one of them with a projection, where its depth is not what is tested."""
+
+    stages: ClassVar = {"stem": ("stem", "stem_norm"), "layer1": ("layer1",), "layer2": ("layer2",), "head": ("fc",)}
+
+    def __init__(self, kind: str, rngs: nnx.Rngs) -> None:
+        self.stem, self.stem_norm = conv(3, 32, 3, rngs, padding=1, bias=False), norm(32, kind, rngs)
+        self.layer1 = Block(32, 32, 1, kind, "layer1", rngs)
+        self.layer2 = Block(32, 64, 2, kind, "layer2", rngs)
+        self.fc = linear(64, 4, rngs)
+
+    def stage(self, name: str, x: Any) -> Any:
+        if name == "stem":
+            return nnx.relu(self.stem_norm(self.stem(x)))
+        return self.fc(x.mean((1, 2))) if name == "head" else getattr(self, name)(x)
+
+    def __call__(self, x: Any) -> Any:
+        for name in self.stages:
+            x = self.stage(name, x)
+        return x
+
+
+@cache
+def shallow(bn: Any) -> Model:
+    statistics = "avg_all" if bn == "groupnorm" else bn
+    return from_nnx(partial(Shallow, bn), input_shape=SHAPES["shallow"], classes=4, statistics=statistics)
 
 
 def toy(shape: tuple[int, ...] = (5, 5, 1), train: int = 90, test: int = 31, classes: int = 4) -> Dataset:
@@ -31,12 +66,22 @@ def small(**keys: Any) -> Experiment:
                 "lr": 0.1, "partition": "dirichlet", "model": "mlp"}  # fmt: skip
     config = defaults | keys
     dataset = toy(SHAPES[config["model"]])
+    if config["model"] == "shallow":
+        model = shallow(config.pop("bn", "avg_all"))
+        return experiment(Config.of(config | {"data": "custom", "model": "custom"}), dataset, model)
     return experiment(Config.of(config | {"data": "custom"}), dataset)
 
 
-def train(made: Experiment, rounds: int = 2, engine: str | None = None) -> tuple[Weights, list[float]]:
-    """The evaluated model and the losses after some rounds."""
-    machine = ENGINES[engine or made.config.engine](made.job)
+def train(
+    made: Experiment, rounds: int = 2, engine: str | None = None, machines: dict[str, Engine] | None = None
+) -> tuple[Weights, list[float]]:
+    """The evaluated model and the losses after some rounds; `machines` keeps the engines for jobs of the same shape."""
+    name, machines = engine or made.config.engine, {} if machines is None else machines
+    key = f"{name} {shape_of(made)}"
+    if key not in machines:
+        machines[key] = ENGINES[name](made.job)
+    machine = machines[key]
+    machine.retarget(made.job)
     state, losses = made.start, []
     for index in range(rounds):
         state, loss = machine.round(state, index)
@@ -44,24 +89,36 @@ def train(made: Experiment, rounds: int = 2, engine: str | None = None) -> tuple
     return made.evaluated(state), losses
 
 
+def gradient_of(made: Experiment) -> Callable[[Weights, int, int], tuple[Weights, Weights]]:
+    """(weights, client, iteration) → the gradient on the client's minibatch, and the statistics after it; compiled."""
+    task, key, data = made.job.task, made.job.key, jax.tree.map(jnp.asarray, made.job.data)
+
+    @jax.jit
+    def gradient(weights: Weights, i: Any, k: Any) -> Any:
+        return task.gradient(weights, data, task.indices(key, data, i, k, 1)[0], key, i, k)[1:]
+
+    return lambda weights, i, k: jax.tree.map(np.asarray, gradient(weights, np.int32(i), np.int32(k)))
+
+
 def by_operator(made: Experiment, rounds: int = 2) -> Weights:
-    """W ← (W − ηG(W))·T_k over all clients, with the matrices the algorithm states; then u = W·m. Plain SGD only."""
-    algorithm, task, data, key = made.job.algorithm, made.job.task, made.job.data, made.job.key
+    """W ← (W − ηG(W))·T_k over all clients, with the matrices the algorithm states; then u = W·m. Plain SGD only.
+
+    Only the gradient is compiled; steps and averages are numpy's.
+    """
+    algorithm, gradient = made.job.algorithm, gradient_of(made)
     topology, period = algorithm.topology, algorithm.schedule.period
-    initial = made.evaluated(made.start)
-    replicas = {path: jnp.stack([w] * topology.clients) for path, w in initial.items()}
-    gradient = jax.jit(task.gradient)
+    replicas = {path: np.stack([w] * topology.clients) for path, w in made.evaluated(made.start).items()}
+
     for k in range(1, rounds * period + 1):
         stepped = []
         for i in range(topology.clients):
             mine = {path: w[i] for path, w in replicas.items()}
-            index = task.indices(key, data, jnp.int32(i), jnp.int32(k - 1), 1)[0]
-            _, g, statistics = gradient(mine, data, index, key, jnp.int32(i), jnp.int32(k - 1))
+            g, statistics = gradient(mine, i, k - 1)
             stepped.append({p: w - made.config.lr * g[p] if p in g else statistics[p] for p, w in mine.items()})
         for path in replicas:
-            columns = jnp.stack([w[path] for w in stepped])
-            replicas[path] = jnp.tensordot(jnp.asarray(algorithm.operator(k, path)).T, columns, 1)
-    return {path: jnp.tensordot(jnp.asarray(topology.weight), w, 1) for path, w in replicas.items()}
+            columns = np.stack([w[path] for w in stepped])
+            replicas[path] = np.tensordot(algorithm.operator(k, path).T, columns, 1)
+    return {path: np.tensordot(topology.weight, w, 1) for path, w in replicas.items()}
 
 
 def distance(a: Weights, b: Weights) -> float:

@@ -7,6 +7,8 @@ a machine that has none, numbers must agree with every record to 1e-4. To record
 
 import hashlib
 import json
+import os
+from functools import partialmethod
 from pathlib import Path
 
 import jax
@@ -15,6 +17,7 @@ import pytest
 
 import fedge
 from fedge.algorithms import ALGORITHMS
+from fedge.engine.compiled import CompiledPrograms
 
 RECORD = Path(__file__).with_name("recorded_runs.json")
 KEYS = {"clients": 8, "cells": 4, "local_steps": 3, "edge_rounds": 2, "rounds": 2, "batch": 8, "seed": 1}
@@ -37,7 +40,11 @@ def machine():
 
 
 def made(name, folder):
-    result = fedge.run(KEYS | RUNS[name], out=folder)
+    with pytest.MonkeyPatch.context() as patch:
+        if "--xla_cpu_use_fusion_emitters=false" in os.environ["XLA_FLAGS"]:  # recorded as XLA compiles by itself
+            compiled = partialmethod(CompiledPrograms.get, compiler_options={"xla_cpu_use_fusion_emitters": True})
+            patch.setattr(CompiledPrograms, "get", compiled)
+        result = fedge.run(KEYS | RUNS[name], out=folder)
     digest = hashlib.sha256()
     for path in sorted(result.weights):
         digest.update(np.ascontiguousarray(result.weights[path]).tobytes())

@@ -20,7 +20,7 @@ from fedge.errors import ConfigError
 from fedge.experiment.build import experiment
 from fedge.experiment.config import Config
 from fedge.models import from_nnx, make
-from tests.helpers import distance, small, toy, train
+from tests.helpers import distance, gradient_of, small, toy, train
 
 MODES = ["owner", "shared", "none", "author"]
 
@@ -52,17 +52,20 @@ def masks(anatomy, weights, key, mode):
                 keep[np.asarray(order[name])[cell * size : end]] = 1
                 mine[path] = mine[path] * keep.reshape([-1 if a == axis else 1 for a in range(w.ndim)])
             elif path in anatomy.meeting and mode in ("owner", "none"):
-                ids = next(b for b in anatomy.batches if cell in b)
+                ids = next(b for b in anatomy.stacks if cell in b)
                 mine[path] = np.asarray(anatomy.ownership(key, ids, mode)[path][ids.index(cell)], float)
         everyone.append(mine)
     return everyone
 
 
 def by_masks(made, rounds=2):
-    """Equations (4)–(7) on full-size models with masks: nothing is gathered. Plain SGD; owner, shared and none."""
-    algorithm, task, data, key = made.job.algorithm, made.job.task, made.job.data, made.job.key
+    """Equations (4)–(7) on full-size models with masks: nothing is gathered. Plain SGD; owner, shared and none.
+
+    Only the gradient is compiled; all else is numpy's.
+    """
+    algorithm, gradient = made.job.algorithm, gradient_of(made)
     anatomy, schedule = Anatomy.of(made.model, made.config.cells), algorithm.schedule
-    gradient, global_ = jax.jit(task.gradient), made.start
+    global_ = {path: np.asarray(w) for path, w in made.start.items()}
     for index in range(rounds):
         p = masks(anatomy, global_, now(made, index).key, made.config.out_bias)
         cells = []
@@ -74,15 +77,14 @@ def by_masks(made, rounds=2):
                     w = edge
                     for step in range(schedule.local_steps):
                         k = index * schedule.period + a * schedule.local_steps + step
-                        sample = task.indices(key, data, jnp.int32(i), jnp.int32(k), 1)[0]
-                        _, g, s = gradient(w, data, sample, key, jnp.int32(i), jnp.int32(k))
+                        g, s = gradient(w, i, k)
                         w = {q: p[j][q] * (w[q] - made.config.lr * g[q] if q in g else s[q]) for q in w}
                     clients.append(w)
                 edge = {q: sum(w[q] for w in clients) / len(clients) for q in edge}
             cells.append(edge)
         count = {q: sum(mine[q] for mine in p) for q in global_}
         summed = {q: sum(mine[q] * w[q] for mine, w in zip(p, cells, strict=True)) for q in global_}
-        global_ = {q: jnp.where(count[q] > 0, summed[q] / np.maximum(count[q], 1), global_[q]) for q in global_}
+        global_ = {q: np.where(count[q] > 0, summed[q] / np.maximum(count[q], 1), global_[q]) for q in global_}
     return made.evaluated(global_)
 
 
@@ -99,19 +101,24 @@ def test_compact_submodels_are_the_masked_model(model, cells, mode):
     assert distance(masked, train(made, engine="reference")[0]) < 1e-12
 
 
-def test_compact_submodels_are_the_masked_model_for_resnet():
-    """Three cells: 64 channels are cut into 21, 21 and 22; running statistics and the shared part included."""
-    made = small(algorithm="hist", dtype="float64", model="resnet18", clients=3, cells=3, local_steps=1,
+def test_compact_submodels_are_the_masked_model_for_blocks_of_resnet():
+    """Three cells: 32 channels are cut into 10, 10 and 12; running statistics and the shared part included."""
+    made = small(algorithm="hist", dtype="float64", model="shallow", clients=3, cells=3, local_steps=1,
                  edge_rounds=2, lr=0.001)  # fmt: skip
     assert distance(by_masks(made), train(made, engine="vectorised")[0]) < 1e-12
 
 
-@given(cells=st.integers(1, 12), units=st.integers(12, 40), seed=st.integers(0, 99), mode=st.sampled_from(MODES[:3]))
+@given(
+    cells=st.integers(1, 12),
+    units=st.sampled_from([12, 17, 30, 37]),
+    seed=st.integers(0, 99),
+    mode=st.sampled_from(MODES[:3]),
+)
 @settings(max_examples=40, deadline=None)
 def test_masks_are_disjoint_and_complete(cells, units, seed, mode):
     """Σ_j p_j = 1 for every N and unit count: (3), exactly where entries are owned, N on what all share."""
     model = make("mlp", (2, 2, 1), 3, hidden=units)
-    anatomy, weights = Anatomy.of(model, cells), model.initialise(root(0))
+    anatomy, weights = Anatomy.of(model, cells), {q: np.zeros(v.shape) for q, v in model.template.items()}
     total = {q: sum(p[q] for p in masks(anatomy, weights, root(seed), mode)) for q in weights}
     for path in ("fc1/kernel", "fc1/bias", "fc2/kernel"):
         assert (total[path] == 1).all()
@@ -120,7 +127,7 @@ def test_masks_are_disjoint_and_complete(cells, units, seed, mode):
 
 @pytest.mark.parametrize(
     ("model", "cells", "mode"),
-    [(m, n, mode) for m in ("mlp", "cnn") for n in (1, 3, 5) for mode in MODES] + [("resnet18", 3, "owner")],
+    [(m, n, mode) for m in ("mlp", "cnn") for n in (1, 3, 5) for mode in MODES] + [("shallow", 3, "owner")],
 )
 def test_the_union_of_untouched_parts_is_the_model(model, cells, mode):
     made = small(algorithm="hist", dtype="float64", model=model, clients=5, cells=cells, out_bias=mode)

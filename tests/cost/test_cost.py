@@ -1,6 +1,7 @@
 """Bytes and seconds against the papers' formulas (SPEC §5)."""
 
 import dataclasses
+from functools import cache
 from typing import ClassVar
 
 import numpy as np
@@ -18,9 +19,9 @@ from fedge.cost.ledger import Ledger, totals
 from fedge.errors import ConfigError
 from fedge.experiment.build import cut_prices, experiment
 from fedge.experiment.config import Config
-from fedge.models import from_nnx, make
+from fedge.models import from_nnx
 from fedge.runner.costs import Costs
-from tests.helpers import small
+from tests.helpers import shallow, small
 
 CNN, RESNET = 21_840, 11_173_962
 
@@ -110,11 +111,10 @@ def test_a_plan_draws_the_participants_of_many_rounds_at_once(monkeypatch):
 
 
 def test_ledger_counts_running_statistics_that_travel():
-    """ResNet-18's BatchNorm sends 9,600 numbers beside its parameters, unless they stay where they are."""
-    for bn, extra in (("avg_all", 9_600), ("local", 0), ("groupnorm", 0)):
-        made = small(model="resnet18", clients=2, cells=1, bn=bn)
-        model = make("resnet18", (16, 16, 3), 4)
-        assert made.clock.ledger.cell_bytes(0)[0] == 4 * (model.parameters + extra)
+    """BatchNorm sends a mean and a variance per channel beside the parameters, unless they stay where they are."""
+    for bn, extra in (("avg_all", 2 * (3 * 32 + 3 * 64)), ("local", 0), ("groupnorm", 0)):
+        made = small(model="shallow", clients=2, cells=1, bn=bn)
+        assert made.clock.ledger.cell_bytes(0)[0] == 4 * (shallow(bn).parameters + extra)
 
 
 def test_edges_wait_for_neighbours_only():
@@ -282,10 +282,15 @@ SPLIT = [  # SPEC §5: cut, activations, client's parameters, its share of the w
 ]
 
 
+@cache
+def table(data, model, rounds):
+    keys = {"algorithm": "hiersfl", "data": data, "model": model, "local_steps": 5, "edge_rounds": rounds}
+    return cut_prices(Config.of(keys))
+
+
 @pytest.mark.parametrize(("data", "model", "rounds", "cut", "activations", "own", "work", "seconds", "k"), SPLIT)
 def test_the_table_of_cuts(data, model, rounds, cut, activations, own, work, seconds, k):
-    keys = {"algorithm": "hiersfl", "data": data, "model": model, "local_steps": 5, "edge_rounds": rounds}
-    prices = {p.place.name: p for p in cut_prices(Config.of(keys))}
+    prices = {p.place.name: p for p in table(data, model, rounds)}
     here = prices[cut]
     assert (here.place.activations, here.place.client_parameters) == (activations, own)
     assert here.place.client_work == pytest.approx(work, abs=5e-4)
