@@ -1,9 +1,8 @@
 """fedge trains models by hierarchical federated learning over clients, edge servers and a cloud."""
 
-from typing import TYPE_CHECKING, Any
-
 from fedge._version import __version__
 
+TYPE_CHECKING = False  # as in `typing`, which takes a while to import, and a signal may come
 if TYPE_CHECKING:
     from fedge.data import Dataset
     from fedge.errors import ConfigError, DataError, DivergenceError, FedgeError, RunError, StoppedError
@@ -49,7 +48,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     from importlib import import_module
 
     if name not in HOME:

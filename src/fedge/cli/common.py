@@ -53,12 +53,15 @@ def guarded(ticker: Ticker | None = None) -> Iterator[None]:
         sys.stdout = None
         raise typer.Exit(1) from None
     except OSError as problem:
-        place = problem.filename or "a file"
+        place = problem.filename or "standard output"
         _leave(f"cannot use {place}: {problem.strerror}; choose another place", RunError.exit_code)
     except (MemoryError, JaxRuntimeError) as problem:
         reason = (str(problem).splitlines() or ["out of memory"])[0][:150]
+        full = isinstance(problem, MemoryError) or reason.startswith("RESOURCE_EXHAUSTED")
+        if processes() == 1 and full:
+            _leave(f"not enough memory ({reason}); try a smaller batch or chunk", RunError.exit_code)
         if processes() == 1:
-            _leave(f"the machine could not do it ({reason}); try a smaller batch or chunk", RunError.exit_code)
+            _leave(f"a compiled program failed ({reason}); report it with the run's keys", RunError.exit_code)
         again = f"; start all of them again with --resume {ticker.out}" if ticker and ticker.out else ""
         _leave(f"this or another process was lost or failed ({reason}){again}", RunError.exit_code)
     except (KeyboardInterrupt, signals.Leave) as wish:

@@ -43,9 +43,11 @@ def replacing(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         os.replace(partial, path)
         sync_folder(path.parent)
-    except BaseException:
+    except BaseException as problem:
         with contextlib.suppress(OSError):
             partial.unlink()
+        if isinstance(problem, OSError):
+            problem.filename = str(path)  # a full disk is met where no name is known
         raise
 
 
@@ -73,10 +75,14 @@ def line(value: Any) -> str:
 
 
 def append(path: Path, text: str) -> None:
-    with os.fdopen(os.open(path, APPEND, 0o666), "a", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(os.open(path, APPEND, 0o666), "a", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as problem:
+        problem.filename = str(path)
+        raise
 
 
 def is_leftover(path: Path) -> bool:
@@ -130,6 +136,8 @@ def locked(folder: Path) -> Iterator[None]:
     if not LOCKS:
         yield
         return
+    if (folder / LOCK).is_symlink():
+        raise RunError(f"{folder / LOCK} is a link to another place; remove it")
     handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
     try:
         try:

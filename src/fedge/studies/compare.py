@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from fedge.runner.result import Listener, Result
 from fedge.runner.run import default_folder, run
 from fedge.runner.signals import StopRequest
 
+log = logging.getLogger(__name__)
 PLAN = "compare.json"
 Plan = dict[str, dict[str, Any]]  # algorithm → the keys of its run
 
@@ -62,6 +64,7 @@ def compare(
                     **where, dataset=dataset, model=model, optimiser=optimiser, listener=listener, stop=stop
                 )
             except DivergenceError as problem:
+                log.warning("%s", problem)
                 results[name] = problem.result
             except StoppedError as problem:
                 saved = "; continue with: " in str(problem)
