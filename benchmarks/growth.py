@@ -102,7 +102,7 @@ def write(found: dict[str, list[dict[str, Any]]]) -> None:
     from matplotlib.figure import Figure
 
     from fedge.runner.device import prepare
-    from fedge.runner.record import environment
+    from fedge.runner.environment import environment
     from fedge.view import plots
 
     prepare()

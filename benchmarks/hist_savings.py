@@ -19,8 +19,8 @@ from fedge.cost.ledger import Ledger
 from fedge.engine import Vectorised
 from fedge.experiment.build import Experiment, experiment
 from fedge.experiment.config import Config
-from fedge.runner import record
 from fedge.runner.device import prepare
+from fedge.runner.environment import environment
 
 CELLS = (1, 2, 3, 4, 5)
 WORKLOADS = {
@@ -56,7 +56,7 @@ def main(name: str = "mlp", repeats: int = 5) -> None:
             engines[n].round(m.start, 1)
             seconds[n].append((time.perf_counter() - began) / m.job.steps_per_round)
     middle = {n: statistics.median(s) for n, s in seconds.items()}
-    where = record.environment(0)
+    where = environment(0)
     print(f"# HIST's savings: {name}, {made[1].model.parameters:,} parameters\n")
     print(f"{where['processor']}, {len(where['devices'])} × {where['backend']}; jax {where['versions']['jax']}; median "
           f"of {repeats} interleaved repeats. Means over cells and clients.\n")  # fmt: skip

@@ -172,7 +172,7 @@ def main() -> None:
                 runs.setdefault(name, []).append(measure(*command) | {"peak_gb": peaks[name]})
 
     from fedge.runner.device import prepare
-    from fedge.runner.record import environment
+    from fedge.runner.environment import environment
 
     prepare()
     hardware = environment(0) | {"data": "mnist" if images is not None else "fashion-mini"}

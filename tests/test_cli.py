@@ -162,12 +162,12 @@ def test_processes_without_an_output_or_a_platform(tmp_path):
             ]
         )
     said = [process.communicate(timeout=60)[1] for process in (closed, crammed, nowhere)]
-    assert [process.returncode for process in (closed, crammed, nowhere)] == [0, 4, 2]
-    assert said[0] == ""
+    assert [process.returncode for process in (closed, crammed, nowhere)] == [4, 4, 2]
+    assert said[0] == "fedge: standard output is closed; send it to a file, or to /dev/null\n"
     assert "No space left on device" in said[1]
     assert "JAX cannot start" in said[2]
     assert "JAX_PLATFORMS=nonsense" in said[2]
-    assert [text.count("\n") for text in said] == [0, 1, 1]
+    assert [text.count("\n") for text in said] == [1, 1, 1]
     assert not (tmp_path / "run").exists()
 
 

@@ -5,6 +5,13 @@ import sys
 
 
 def main() -> None:
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:  # closed: the next file that is opened would be taken for it, and written into
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for as long as this process lives
     from fedge.runner import signals
 
     request = signals.install()

@@ -26,6 +26,14 @@ def test_layout_changes_rounding_only(algorithm):
             assert distance(first, other) < 1e-12
 
 
+@pytest.mark.parametrize("copies", ["shared", "per_client"])
+def test_clients_in_lockstep_side_by_side_or_one_after_the_other_differ_by_rounding_only(copies):
+    with jax.enable_x64(True):
+        keys = {"algorithm": "hiersfl", "server_copies": copies, "dtype": "float64"}
+        side_by_side, one_by_one = (train(small(chunk=c, **keys))[0] for c in (4, 1))
+        assert distance(side_by_side, one_by_one) < 1e-12
+
+
 @pytest.mark.parametrize(("chunk", "devices"), [(0, 2), (2, 1)])
 def test_the_same_layout_is_bit_for_bit(chunk, devices):
     one, two = (train(small(chunk=chunk, devices=devices)) for _ in range(2))

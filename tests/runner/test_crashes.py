@@ -5,7 +5,7 @@ import json
 import pytest
 
 import fedge
-from fedge.runner import record
+from fedge.runner import inspect, record
 from fedge.runner.cache import ProgramCache
 from tests.runner.deaths import reaper
 
@@ -59,7 +59,7 @@ def test_a_run_survives_every_death(tmp_path, one_program):
         about = json.loads((folder / "run.json").read_text())
         assert (about["state"], about["identity"]) == ("finished", identity)
         assert len(result.history) == 3
-        assert record.verify(folder)
+        assert inspect.verify(folder)
 
 
 def test_a_resumed_run_survives_death_too(tmp_path, one_program):

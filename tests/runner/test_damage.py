@@ -17,7 +17,7 @@ from fedge.cli import app
 from fedge.data import load
 from fedge.errors import ConfigError, DivergenceError, RunError
 from fedge.models import from_nnx
-from fedge.runner import checkpoint, files, identity, record
+from fedge.runner import checkpoint, files, identity, inspect
 from fedge.runner.cache import ProgramCache
 from tests.helpers import toy
 
@@ -60,7 +60,7 @@ def test_a_flipped_bit_costs_the_rounds_since_the_checkpoint_before(finished, pl
     path.write_bytes(content)
     try:
         with pytest.raises(RunError, match=r"cannot be read|is not as it was written|is damaged"):
-            record.verify(folder)
+            inspect.verify(folder)
         resume(folder)
         assert same(folder, finished)
     finally:
@@ -145,7 +145,7 @@ def test_no_content_of_a_record_is_a_traceback(finished, content, name):
     shutil.copytree(finished, folder)
     try:
         (folder / name).write_bytes(content)
-        for reading in (resume, record.verify):
+        for reading in (resume, inspect.verify):
             try:
                 reading(folder)
             except RunError as problem:
@@ -160,7 +160,7 @@ def test_a_finished_run_without_its_result_is_finished_again(copy, finished):
             (copy / name).unlink()
         assert len(resume(copy).history) == 3
         assert same(copy, finished)
-        assert record.verify(copy)
+        assert inspect.verify(copy)
 
 
 def test_a_run_is_extended_on_purpose(copy, tmp_path):
@@ -186,7 +186,7 @@ def test_a_diverged_run_that_is_resumed_stays_as_it_was_written(tmp_path):
     for attempt in (lambda: fedge.run(keys, out=folder, cache=CACHE), lambda: resume(folder)):
         with pytest.raises(DivergenceError):
             attempt()
-        assert "metrics.jsonl" in record.verify(folder)
+        assert "metrics.jsonl" in inspect.verify(folder)
 
 
 def test_a_run_whose_checkpoints_are_gone_says_that_it_begins_again(copy, finished, caplog):
@@ -204,7 +204,7 @@ def test_a_run_whose_checkpoints_are_gone_says_that_it_begins_again(copy, finish
 def test_an_entry_of_another_kind_gets_one_sentence(copy, change, said):
     about = json.loads((copy / "run.json").read_text())
     (copy / "run.json").write_text(json.dumps(about | change))
-    for reading in (resume, record.verify, record.summary):
+    for reading in (resume, inspect.verify, inspect.summary):
         with pytest.raises(RunError, match=said):
             reading(copy)
 

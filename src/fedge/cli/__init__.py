@@ -83,6 +83,9 @@ def options(
 
 
 def main() -> None:
+    if sys.stdout is None:
+        print("fedge: standard output is closed; send it to a file, or to /dev/null", file=sys.stderr)
+        sys.exit(RunError.exit_code)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal without τ gets a ? for it
     logging.basicConfig(format="fedge: %(message)s")

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from fedge.cli.common import Format, Output, guarded
-from fedge.runner import record
+from fedge.runner import inspect
 from fedge.studies.compare import PLAN, read_plan
 from fedge.view import terminal
 
@@ -25,9 +25,9 @@ def show_command(
         folders = [folder / name for name in read_plan(folder)] if (folder / PLAN).exists() else [folder]
         found: list[dict[str, Any]] = []
         for own in folders:
-            found.append(record.summary(own))
+            found.append(inspect.summary(own))
             if verify:
-                found[-1]["verified"] = record.verify(own)
+                found[-1]["verified"] = inspect.verify(own)
         if format is Format.json:
             print(json.dumps(found if len(found) > 1 else found[0]))
         else:

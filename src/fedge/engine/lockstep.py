@@ -26,6 +26,7 @@ class Cell(NamedTuple):
     lr: Array
     data: Data
     key: Array
+    side_by_side: bool  # else one client after the other, within each iteration
 
     def gradient(self, weights: Weights, index: Array, i: Array, k: Array) -> tuple[Array, Weights, Weights]:
         return self.task.gradient(weights, self.data, index, self.key, i, k)
@@ -38,6 +39,22 @@ class Cell(NamedTuple):
         copies = tree.repeat(weights, len(self.client))
         return copies, jax.vmap(partial(self.task.fresh, self.lr), axis_size=len(self.client))(copies)
 
+    def each(self, advance: Callable[..., tuple[Any, Any]], states: Any, *operands: Array) -> tuple[Any, Any]:
+        """Advance the state of each client; return the states after it and what else comes back, stacked.
+
+        One client after the other keeps a CPU core's cache warm, and small matrix products are faster without a batch
+        axis: a step of the CNN takes three quarters of the time. States are changed in place, or they would be copied.
+        """
+        if self.side_by_side:
+            return jax.vmap(advance)(states, *operands)
+
+        def one(states: Any, member: tuple[Array, tuple[Array, ...]]) -> tuple[Any, Any]:
+            i, operands = member
+            state, found = advance(jax.tree.map(lambda a: a[i], states), *operands)
+            return jax.tree.map(lambda a, new: a.at[i].set(new), states, state), found
+
+        return lax.scan(one, states, (jnp.arange(len(self.client)), operands))
+
     def divide(self, weights: Weights) -> tuple[Weights, Weights]:
         """(shared, private)."""
         return tree.split(weights, self.shared)
@@ -48,15 +65,16 @@ def mean(cell: Cell, weights: Weights) -> tuple[Weights, Array]:
     common, private = cell.divide(weights)
 
     def step(carry: Any, turn: tuple[Array, Array]) -> tuple[Any, Array]:
-        (replicas, memories), (common, memory) = carry
+        clients, (common, memory) = carry
         k, index = turn
 
-        def gradient(private: Weights, index: Array, i: Array) -> tuple[Array, Weights, Weights]:
-            return cell.gradient(private | common, index, i, k)
+        def advance(client: tuple[Weights, Any], index: Array, i: Array) -> tuple[Any, Any]:
+            own, own_memory = client
+            loss, gradient, statistics = cell.gradient(own | common, index, i, k)
+            (g_common, g_own), (s_common, s_own) = cell.divide(gradient), cell.divide(statistics)
+            return cell.update(own, own_memory, g_own, s_own), (g_common, s_common, loss)
 
-        losses, gradients, statistics = jax.vmap(gradient)(replicas, index, cell.client)
-        (g_common, g_private), (s_common, s_private) = cell.divide(gradients), cell.divide(statistics)
-        clients = jax.vmap(cell.update, axis_size=len(cell.client))(replicas, memories, g_private, s_private)
+        clients, (g_common, s_common, losses) = cell.each(advance, clients, index, cell.client)
         mean_g, mean_s = tree.weighted_sum(cell.share, g_common), tree.weighted_sum(cell.share, s_common)
         return (clients, cell.update(common, memory, mean_g, mean_s)), cell.share @ losses
 
@@ -71,12 +89,12 @@ def copies(cell: Cell, weights: Weights) -> tuple[Weights, Array]:
     def step(carry: Any, turn: tuple[Array, Array]) -> tuple[Any, Array]:
         k, index = turn
 
-        def advance(own: Weights, memory: Any, index: Array, i: Array) -> tuple[Array, Weights, Any]:
+        def advance(client: tuple[Weights, Any], index: Array, i: Array) -> tuple[Any, Array]:
+            own, memory = client
             loss, gradient, statistics = cell.gradient(own, index, i, k)
-            own, memory = cell.update(own, memory, gradient, statistics)
-            return loss, own, memory
+            return cell.update(own, memory, gradient, statistics), loss
 
-        losses, replicas, memories = jax.vmap(advance)(carry[0], carry[1], index, cell.client)
+        (replicas, memories), losses = cell.each(advance, carry, index, cell.client)
         averaged = tree.weighted_sum(cell.share, cell.divide(replicas)[0])
         return (replicas | tree.repeat(averaged, len(cell.client)), memories), cell.share @ losses
 

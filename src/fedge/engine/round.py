@@ -274,5 +274,5 @@ class TracedRound:
         assert shared is not None
         indices = jax.vmap(lambda i: task.indices(inputs.key, inputs.data, i, first, steps), out_axes=1)(client)
         turns = (first + jnp.arange(steps, dtype=jnp.int32), indices)
-        cell = Cell(task, shared, mask, client, share, turns, inputs.lr, inputs.data, inputs.key)
+        cell = Cell(task, shared, mask, client, share, turns, inputs.lr, inputs.data, inputs.key, self.chunk != 1)
         return LOCKSTEP[self.algorithm.sharing](cell, weights)

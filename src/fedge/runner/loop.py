@@ -18,7 +18,7 @@ from fedge.engine import Engine
 from fedge.engine.mesh import here
 from fedge.experiment.config import Config
 from fedge.runner.costs import Costs
-from fedge.runner.record import Row
+from fedge.runner.rows import Row
 
 PAUSE = 1.0  # seconds after which a loop that may be asked to stop looks whether it was
 

@@ -13,7 +13,7 @@ from fedge.core import tree
 from fedge.core.contract import State
 from fedge.experiment.build import Experiment
 from fedge.runner.cache import ProgramCache
-from fedge.runner.record import Row
+from fedge.runner.rows import Row
 
 
 class Metrics:

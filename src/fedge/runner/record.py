@@ -19,32 +19,25 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import platform
 import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
-
-from fedge._version import __version__
 from fedge.core.contract import State
 from fedge.core.tree import Weights
 from fedge.errors import FedgeError, RunError
 from fedge.runner import checkpoint, files
 from fedge.runner.checkpoint import DamagedError, Notes
+from fedge.runner.environment import environment, now
 from fedge.runner.identity import differences, digest_of, identity
+from fedge.runner.rows import NUMBERS, Row, read_rows, regular_and_last, row_of
 
-Row = dict[str, Any]
-VERSIONS = ("jax", "jaxlib", "flax", "optax", "numpy")
 RUN, CONFIG, METRICS = "run.json", "config.json", "metrics.jsonl"
 WEIGHTS, LEDGER, RESULT = "weights.safetensors", "ledger.json", "result.json"
 RUNNING, STOPPED, FAILED, DIVERGED, FINISHED = "running", "stopped", "failed", "diverged", "finished"
-NUMBERS = (int, float)
 log = logging.getLogger(__name__)
 
 
@@ -88,7 +81,7 @@ class Record:
     def restore(self, start: State) -> Progress:
         """Read the newest state that was saved and the rows up to it; nothing is written before `go_on`."""
         progress, self.lines = _restore_from(self, start)
-        if not progress.done and _lines(self.folder / METRICS):
+        if not progress.done and read_rows(self.folder / METRICS):
             if self.config["checkpoint_every"] == 0:
                 raise RunError(f"{self.folder} was run with checkpoint_every=0, so there is no state to go on from; "
                                "start a new run")  # fmt: skip
@@ -191,7 +184,7 @@ def reopen(folder: Path) -> Record:
     """Open the record of a run that was begun; changed files are refused."""
     if folder.is_dir() and {entry.name for entry in folder.iterdir()} == {files.LOCK}:
         raise RunError(f"the run in {folder} was stopped before it began; start it again with --out {folder}")
-    about = _about(folder)
+    about = read_about(folder)
     config = about["config"]
     if (folder / CONFIG).exists():
         given = files.read_json(folder / CONFIG)
@@ -207,7 +200,7 @@ def reopen(folder: Path) -> Record:
     return Record(folder, about)
 
 
-def _about(folder: Path) -> dict[str, Any]:
+def read_about(folder: Path) -> dict[str, Any]:
     """Read what run.json says, with the entries that every run has."""
     about = {"digests": {}} | files.read_json(folder / RUN)
     kinds = {"identity": str, "config": dict, "objects": dict, "versions": dict, "layout": dict, "seed": int,
@@ -231,43 +224,10 @@ def changes(record: Record, objects: Mapping[str, Any]) -> list[str]:
     return changed
 
 
-def environment(seed: int) -> dict[str, Any]:
-    devices = jax.devices()
-    return {
-        "seed": seed,
-        "versions": {"fedge": __version__, "python": platform.python_version()}
-        | {name: metadata.version(name) for name in VERSIONS},
-        "platform": platform.platform(),
-        "processor": _processor(),
-        "devices": [d.device_kind for d in devices],
-        "backend": devices[0].platform,
-    }
-
-
-def now() -> str:
-    return datetime.now().astimezone().isoformat(timespec="seconds")
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
-# Reading back
-
-
-def regular_and_last(lines: list[tuple[int, str]], every: int) -> tuple[list[str], list[str]]:
-    """Separate the rows that any longer run has too from the one at the end, which goes when a run is extended."""
-    return [line for n, line in lines if n % every == 0], [line for n, line in lines if n % every]
-
-
 def _restore_from(record: Record, start: State) -> tuple[Progress, list[str]]:
     """Read the newest checkpoint that is whole, where a run is to go on, and the lines of its metrics up to there."""
     folder = record.folder
-    lines = _lines(folder / METRICS)
+    lines = read_rows(folder / METRICS)
     problems: list[FedgeError] = []
     for name in (checkpoint.NEWEST, checkpoint.BEFORE):
         if not (folder / name).exists():
@@ -291,74 +251,5 @@ def _restore_from(record: Record, start: State) -> tuple[Progress, list[str]]:
     return Progress(start, 0, []), []
 
 
-def _lines(path: Path) -> list[tuple[int, str]]:
-    """Read (round, line) of each row; a line cut short by a crash, and all after it, are left out."""
-    found: list[tuple[int, str]] = []
-    for line in files.read_text(path).splitlines(keepends=True) if path.exists() else []:
-        if not line.endswith("\n"):
-            break
-        try:
-            found.append((row_of(line, path)["round"], line))
-        except RunError:
-            break
-    return found
-
-
-COLUMNS: dict[str, Any] = {
-    "round": int, "iteration": int, "accuracy": NUMBERS, "simulated_seconds": NUMBERS, "bytes": dict,
-}  # fmt: skip
-
-
-def row_of(line: str, path: Path) -> Row:
-    row = files.parse_json(line, str(path))
-    if not isinstance(row, dict) or any(not isinstance(row.get(key), kind) for key, kind in COLUMNS.items()):
-        raise RunError(f"{path} is damaged (a line is no row of a run); restore it")
-    return row
-
-
 def file_digest(path: Path) -> str:
     return digest_of(path.read_bytes())
-
-
-def summary(folder: Path) -> dict[str, Any]:
-    """Sum up what run.json and the metrics say of a run, without looking into its checkpoints."""
-    about = _about(folder)
-    lines = _lines(folder / METRICS)
-    state = about.get("state")
-    if state == RUNNING and not files.is_locked(folder):
-        state = "lost"  # its process died without a word
-    return {
-        "out": str(folder),
-        "state": state,
-        "algorithm": about["config"].get("algorithm"),
-        **{key: about.get(key) for key in ("begun", "ended", "command", "seed", "versions", "layout", "identity")},
-        "rounds": about["config"].get("rounds"),
-        "final": row_of(lines[-1][1], folder / METRICS) if lines else None,
-        "config": about["config"],
-    }
-
-
-def verify(folder: Path) -> list[str]:
-    """Compare everything that a run has left with the digests it has left; return what was found right.
-
-    The first thing that is wrong is raised.
-    """
-    record = reopen(folder)
-    good = ["identity of the configuration, the data and the version"]
-    lines = [line for _, line in _lines(folder / METRICS)]
-    for name in (checkpoint.NEWEST, checkpoint.BEFORE):
-        if (folder / name).exists():
-            _, notes, _ = checkpoint.read_arrays(folder / name)
-            if notes.get("identity") != record.identity:
-                raise RunError(f"{folder / name} belongs to another run")
-            good.append(f"{name}, after round {notes.get('round')}")
-    if record.about.get("state") not in (FINISHED, DIVERGED):
-        return good
-    for name, expected in record.about["digests"].items():
-        found = checkpoint.read_arrays(folder / name)[2] if name == WEIGHTS else file_digest(folder / name)
-        if found != expected:
-            raise RunError(f"{folder / name} is not as it was written: its checksum does not hold")
-        good.append(name)
-    if len(lines) != len(files.read_text(folder / METRICS).splitlines()):
-        raise RunError(f"{folder / METRICS} holds lines that are no rows")
-    return good

@@ -9,7 +9,7 @@ from typing import Any
 from fedge.core import tree
 from fedge.experiment.build import Experiment
 from fedge.experiment.config import Config
-from fedge.runner.record import Row
+from fedge.runner.rows import Row
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,8 +17,9 @@ from fedge.errors import DivergenceError, RunError, StoppedError
 from fedge.runner import device, identity, record
 from fedge.runner.loop import Alone, Stretch, is_finite, stretches
 from fedge.runner.prepare import Preparation
-from fedge.runner.record import DIVERGED, FAILED, FINISHED, STOPPED, Progress, Record, Row, Silent
+from fedge.runner.record import DIVERGED, FAILED, FINISHED, STOPPED, Progress, Record, Silent
 from fedge.runner.result import Listener, Result
+from fedge.runner.rows import Row
 from fedge.runner.signals import Leave, StopRequest
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedge.errors import RunError
 from fedge.runner import files
-from fedge.runner.record import Row
+from fedge.runner.rows import Row
 
 COLUMNS = ("accuracy", "global_loss", "edge_accuracy", "consensus")
 Line = dict[str, Any]  # of a CSV file

@@ -21,11 +21,11 @@ from fedge.data import Dataset, load
 from fedge.errors import ConfigError, unknown
 from fedge.experiment.build import experiment, make_model
 from fedge.experiment.config import Config
-from fedge.runner import record
 from fedge.runner.cache import ProgramCache
 from fedge.runner.costs import Costs
+from fedge.runner.environment import environment
 from fedge.runner.prepare import ready
-from fedge.runner.record import Row
+from fedge.runner.rows import Row
 from fedge.studies.curve import Curve, lines_of_rounds, lines_of_targets, write_lines, write_summary
 from fedge.studies.recipe import FigureRecipe, Keys, Recipe, read_recipe
 from fedge.studies.sweep import histories
@@ -91,8 +91,8 @@ def reproduce(
             began = time.perf_counter()
             curves = runs.curves(figure, chosen)
             lines = lines_of_rounds(curves) if figure.target is None else lines_of_targets(curves, figure.target)
-            environment = {k: v for k, v in record.environment(0).items() if k != "seed"}
-            made = {"minutes": round((time.perf_counter() - began) / 60, 2)} | environment
+            machine = {k: v for k, v in environment(0).items() if k != "seed"}
+            made = {"minutes": round((time.perf_counter() - began) / 60, 2)} | machine
             heading = {"figure": name, "caption": figure.caption}
             write_lines(folder / f"{name}.csv", chosen, lines, order)
             write_summary(folder / f"{name}.json", heading, chosen, made, [c.summary() for c in curves], order)

@@ -29,7 +29,7 @@ from fedge.runner.costs import Costs
 from fedge.runner.loop import Alone, Trainer, stretches
 from fedge.runner.metrics import Metrics
 from fedge.runner.prepare import ready
-from fedge.runner.record import Row
+from fedge.runner.rows import Row
 
 log = logging.getLogger(__name__)
 ROOM = 2**30  # bytes of clients' models side by side; a run that needs much of it fills a GPU alone

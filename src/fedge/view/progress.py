@@ -9,8 +9,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fedge.experiment.build import Experiment
 from fedge.experiment.config import Config
-from fedge.runner.record import Row
 from fedge.runner.result import Listener, Result
+from fedge.runner.rows import Row
 from fedge.view.terminal import shown
 
 LINES = 10  # plain lines per run

@@ -1,0 +1,40 @@
+"""What a run is made with is written down: versions, hardware, date."""
+
+from __future__ import annotations
+
+import platform
+from datetime import datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from fedge._version import __version__
+
+VERSIONS = ("jax", "jaxlib", "flax", "optax", "numpy")
+
+
+def environment(seed: int) -> dict[str, Any]:
+    devices = jax.devices()
+    return {
+        "seed": seed,
+        "versions": {"fedge": __version__, "python": platform.python_version()}
+        | {name: metadata.version(name) for name in VERSIONS},
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "devices": [d.device_kind for d in devices],
+        "backend": devices[0].platform,
+    }
+
+
+def now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

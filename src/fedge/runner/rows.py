@@ -1,0 +1,40 @@
+"""The rows of metrics.jsonl are read here, with suspicion."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fedge.errors import RunError
+from fedge.runner import files
+
+Row = dict[str, Any]
+NUMBERS = (int, float)
+COLUMNS: dict[str, Any] = {
+    "round": int, "iteration": int, "accuracy": NUMBERS, "simulated_seconds": NUMBERS, "bytes": dict,
+}  # fmt: skip
+
+
+def read_rows(path: Path) -> list[tuple[int, str]]:
+    """Read (round, line) of each row; a line cut short by a crash, and all after it, are left out."""
+    found: list[tuple[int, str]] = []
+    for line in files.read_text(path).splitlines(keepends=True) if path.exists() else []:
+        if not line.endswith("\n"):
+            break
+        try:
+            found.append((row_of(line, path)["round"], line))
+        except RunError:
+            break
+    return found
+
+
+def row_of(line: str, path: Path) -> Row:
+    row = files.parse_json(line, str(path))
+    if not isinstance(row, dict) or any(not isinstance(row.get(key), kind) for key, kind in COLUMNS.items()):
+        raise RunError(f"{path} is damaged (a line is no row of a run); restore it")
+    return row
+
+
+def regular_and_last(lines: list[tuple[int, str]], every: int) -> tuple[list[str], list[str]]:
+    """Separate the rows that any longer run has too from the one at the end, which goes when a run is extended."""
+    return [line for n, line in lines if n % every == 0], [line for n, line in lines if n % every]
