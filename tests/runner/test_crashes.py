@@ -90,7 +90,7 @@ def test_a_comparison_survives_every_death(tmp_path, one_program):
         return fedge.compare(["fedavg", "hierfavg"], out=folder, **KEYS | {"rounds": 1, "model": "mlp"})
 
     count, expected = deaths(tmp_path / "whole", live), outcome(tmp_path / "whole")
-    for moment in range(0, count, 2):
+    for moment in range(0, count, 3):
         folder = tmp_path / str(moment)
         with reaper.strikes(folder, moment):
             live(folder)

@@ -55,7 +55,7 @@ def test_two_processes_are_one_run(tmp_path, words):
 
 def test_a_lost_process_stops_the_run_which_then_goes_on(tmp_path):
     alone, together = tmp_path / "alone", tmp_path / "together"
-    words = ["hierfavg", *KEYS, "local_steps=40", "rounds=60", "eval_every=30", "checkpoint_every=10"]
+    words = ["hierfavg", *KEYS, "local_steps=40", "rounds=24", "eval_every=12", "checkpoint_every=4"]
     words.remove("local_steps=2")
     lead, follower = both([*words, "--out", str(together)])
     deadline = time.monotonic() + 120
