@@ -22,7 +22,7 @@ SIZES = {
 
 PARTITIONED = [(model, tuple(PARTITIONS), *rest)
                for model in ("mlp", "cnn") for rest in product(SAMPLERS, ("float32", "float64"))]  # fmt: skip
-LARGE = [("shallow", ("iid",), "epoch", "float64"), ("resnet18", ("one_class",), "iid", "float64"),
+LARGE = [("shallow", ("iid",), "epoch", "float64"), ("shallow", ("one_class",), "iid", "float64"),
          ("resnet18", ("dirichlet",), "epoch", "float32")]  # who holds what does not concern the model  # fmt: skip
 
 
