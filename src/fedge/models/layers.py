@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import Array, lax
 
+from fedge.core.forms import is_plain
 from fedge.models import winograd
 
 _ONE_KERNEL: ContextVar[bool] = ContextVar("one kernel", default=False)
@@ -56,7 +57,7 @@ def client_conv(
     form for (dilation, groups, other ranks) goes to `lax`.
     """
     dilated = any(d != 1 for d in (*(lhs_dilation or ()), *(rhs_dilation or ())))
-    if _ONE_KERNEL.get() or lhs.ndim != 4 or dilated or feature_group_count != 1:
+    if is_plain() or _ONE_KERNEL.get() or lhs.ndim != 4 or dilated or feature_group_count != 1:
         return lax.conv_general_dilated(
             lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers,
             feature_group_count=feature_group_count, precision=precision, **rest,
@@ -98,7 +99,7 @@ def max_pool(x: Array, size: int) -> Array:
 
 def conv_max_pool(x: Array, kernel: Array, bias: Array) -> Array:
     """A convolution without padding and 2 × 2 max-pooling of its result; NHWC in and out, HWIO kernel."""
-    if _ONE_KERNEL.get():
+    if is_plain() or _ONE_KERNEL.get():
         return max_pool(client_conv(x, kernel, (1, 1), "VALID") + bias, 2)
     x = x.transpose(3, 1, 2, 0)
     height, width, channels, features = kernel.shape
