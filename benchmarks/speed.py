@@ -2,6 +2,7 @@
 
     make bench                          all of them; about 25 minutes on 2 cores, and the first time the installations
     python benchmarks/speed.py fedge "PyTorch loop"     only these;   REPEATS=5 for more repeats than 3
+    LOADS=resnet python benchmarks/speed.py fedge "PyTorch loop, 2 processes"     only this workload
 
 Every contender trains the same workloads (ResNet-18: PyTorch only) from the same initial weights on the same samples in
 the same order, and its final model is held against fedge's. Each measurement is a process of its own, timed from its
@@ -28,6 +29,7 @@ from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
 REPEATS = int(os.environ.get("REPEATS", "3"))
+ONLY = os.environ.get("LOADS", "").split()  # workloads; unless named, all, and fedge's other algorithms
 Run = dict[str, Any]
 # Multiply-adds really needed per client step, times two: forward and weight gradients of all layers, input gradients
 # of all but the first. MLP, batch 50: 784·300 twice and 300·10 three times. CNN, batch 10: 144,000 twice and
@@ -142,7 +144,7 @@ def main() -> None:
         os.environ["FEDGE_DATA"] = images
     runs: dict[str, list[Run]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        files = {name: Path(folder) / f"{name}.npz" for name in FLOP}
+        files = {name: Path(folder) / f"{name}.npz" for name in ONLY or FLOP}
         os.environ["FEDGE_CACHE"] = folder
         os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
         for name, file in files.items():
@@ -155,13 +157,14 @@ def main() -> None:
                 everything[f"{name} {load}"] = [
                     homes[peer.home], HERE / "peers" / peer.script, load, file, *peer.words
                 ]  # fmt: skip
-        everything |= {load: [sys.executable, workloads, "own", load] for load in OWN}
+        everything |= {load: [sys.executable, workloads, "own", load] for load in OWN if not ONLY}
         compiled = Path(folder) / "compiled"
         print("memory …", flush=True)
         shutil.rmtree(compiled)
         peaks = {name: measure(*command, watch=True)["peak_gb"] for name, command in everything.items()}
-        many = (sys.executable, workloads, "memory")
-        runs["memory"] = [measure(*many) | {"peak_gb": measure(*many, watch=True)["peak_gb"]}]
+        if not ONLY:
+            many = (sys.executable, workloads, "memory")
+            runs["memory"] = [measure(*many) | {"peak_gb": measure(*many, watch=True)["peak_gb"]}]
         shutil.rmtree(compiled)  # the first repeat compiles, the others find what it compiled
         threads = len(os.sched_getaffinity(0))
         for number in range(REPEATS):
@@ -177,7 +180,7 @@ def main() -> None:
     prepare()
     hardware = environment(0) | {"data": "mnist" if images is not None else "fashion-mini"}
     report = describe(runs, hardware, chosen)
-    stem = HERE / f"results/{date.today()}-speed"
+    stem = HERE / f"results/{'-'.join([str(date.today()), 'speed', *ONLY])}"
     stem.parent.mkdir(exist_ok=True)
     stem.with_suffix(".md").write_text(report)
     stem.with_suffix(".json").write_text(json.dumps({"hardware": hardware, "runs": runs}, indent=1) + "\n")
@@ -203,9 +206,10 @@ def describe(runs: dict[str, list[Run]], hardware: dict[str, Any], chosen: list[
             else "Built-in images."
         ),
     ]
-    for load in FLOP:
+    for load in ONLY or FLOP:
         ours = runs[f"fedge {load}"]
         share = max(r["steps_per_second"] for r in ours) * FLOP[load] / 1e9 / peak
+        digits = 0 if load != "resnet" else 2
         cold, *warm = (r["wall_seconds"] for r in ours)
         text += [
             "",
@@ -213,7 +217,7 @@ def describe(runs: dict[str, list[Run]], hardware: dict[str, Any], chosen: list[
             "",
             "| | steps/s | fedge is faster by | target | seconds in all | peak GB | final models differ by | of |",
             "|---|---|---|---|---|---|---|---|",
-            f"| **fedge** | {spread([r['steps_per_second'] for r in ours], 0)} | | | {cold:.1f} cold, "
+            f"| **fedge** | {spread([r['steps_per_second'] for r in ours], digits)} | | | {cold:.1f} cold, "
             f"{statistics.median(warm or [cold]):.1f} | {ours[0]['peak_gb']:.2f} | | |",
         ]
         for name in (n for n in PEERS if n in chosen and load in PEERS[n].loads):
@@ -221,7 +225,7 @@ def describe(runs: dict[str, list[Run]], hardware: dict[str, Any], chosen: list[
             ratio = [a["steps_per_second"] / b["steps_per_second"] for a, b in zip(ours, theirs, strict=True)]
             versions = ", ".join(f"{k} {v}" for k, v in theirs[0]["versions"].items())
             text.append(
-                f"| {name} | {spread([r['steps_per_second'] for r in theirs], 0)} | {spread(ratio, 2)}× "
+                f"| {name} | {spread([r['steps_per_second'] for r in theirs], digits)} | {spread(ratio, 2)}× "
                 f"| {TARGETS[load].get(name, '')} | {spread([r['wall_seconds'] for r in theirs], 1)} "
                 f"| {theirs[0]['peak_gb']:.2f} | {max(r['largest_difference'] for r in theirs):.0e} "
                 f"| {versions} |"
@@ -234,6 +238,8 @@ def describe(runs: dict[str, list[Run]], hardware: dict[str, Any], chosen: list[
         )
         if "tested_per_second" in ours[0]:
             text[-1] += f" Tested: {spread([r['tested_per_second'] for r in ours], 0)} images a second."
+    if ONLY:
+        return "\n".join([*text, ""])
     text += ["", "## fedge's other algorithms", "", "| | steps/s | compile s, cold | peak GB |", "|---|---|---|---|"]
     for load in OWN:
         mine = runs[load]

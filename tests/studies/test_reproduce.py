@@ -189,7 +189,7 @@ def stubbed(results, monkeypatch):
             ]  # fmt: skip
 
     monkeypatch.setattr(procedure, "histories", histories)
-    monkeypatch.setattr(procedure.record, "environment", lambda seed: {"seed": seed, "versions": {}})
+    monkeypatch.setattr(procedure, "environment", lambda seed: {"seed": seed, "versions": {}})
     monkeypatch.setattr(procedure.time, "perf_counter", lambda: 0.0)
     return lambda variant=None: list(reproduce("./small", None, None, variant, lambda line: None))
 
