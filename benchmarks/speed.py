@@ -201,7 +201,7 @@ def describe(runs: dict[str, list[Run]], hardware: dict[str, Any], chosen: list[
         "multiplications that are needed are counted (no input gradient of the first layer). Peak memory is that of a "
         "run of its own, in which fedge compiles. "
         + (
-            "MNIST; the others are given its images as float32 numbers."
+            "MLP and CNN: MNIST; the others are given its images as float32 numbers."
             if hardware["data"] == "mnist"
             else "Built-in images."
         ),

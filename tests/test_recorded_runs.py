@@ -58,7 +58,10 @@ def made(name, folder):
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_is_what_it_was(name, tmp_path):
-    records, found = json.loads(RECORD.read_text()), made(name, tmp_path / "run")
+    records = json.loads(RECORD.read_text())
+    if not any(name in record for record in records.values()):
+        pytest.skip(f"no run of {name} is recorded yet: python -m tests.test_recorded_runs")
+    found = made(name, tmp_path / "run")
     if machine() in records:
         assert found == records[machine()][name]
         return

@@ -3,6 +3,7 @@ from typing import get_args
 import networkx as nx
 import pytest
 
+from fedge.algorithms import ALGORITHMS
 from fedge.core.sampling import SAMPLERS
 from fedge.data import ASSIGNMENTS, CLASS_SPLITS, PARTITIONS
 from fedge.engine import ENGINES
@@ -93,10 +94,7 @@ def test_a_cut_may_be_a_number():
 
 
 def test_missing_algorithm():
-    with pytest.raises(
-        ConfigError,
-        match="algorithm is missing; give one of: fedavg, hierfavg, hfedavg, hist, hiersfl, hiersfl_v2, sdfeel",
-    ):
+    with pytest.raises(ConfigError, match=f"algorithm is missing; give one of: {', '.join(ALGORITHMS)}"):
         Config.of({})
 
 

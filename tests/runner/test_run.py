@@ -222,7 +222,7 @@ def test_resume_refuses_what_it_cannot_continue(tmp_path):
 
 def test_compare_shares_everything_but_the_algorithm(tmp_path):
     results = fedge.compare(out=tmp_path / "both", dataset=toy(), **{k: v for k, v in KEYS.items() if k != "algorithm"})
-    assert list(results) == ["fedavg", "hierfavg", "hist", "hiersfl", "sdfeel"]
+    assert {"fedavg", "hierfavg", "hist", "hiersfl", "sdfeel"} <= set(results)
     one, two, *_ = (r.experiment for r in results.values())
     assert all((a == b).all() for a, b in zip(one.partition.samples, two.partition.samples, strict=True))
     assert all((np.asarray(one.start[p]) == np.asarray(two.start[p])).all() for p in one.start)
