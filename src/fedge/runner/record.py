@@ -50,7 +50,9 @@ class Progress(NamedTuple):
 
 
 class Silent:
-    """This keeps no record, for a process that does not lead or a run that is a part of a study."""
+    """This keeps no record, for a process that does not lead."""
+
+    folder = None
 
     def __init__(self, followed: Record | None = None) -> None:
         self._followed = followed  # what another process resumes
@@ -58,8 +60,18 @@ class Silent:
     def restore(self, start: State) -> Progress:
         return Progress(start, 0, []) if self._followed is None else _restore_from(self._followed, start)[0]
 
+    @property
+    def config(self) -> dict[str, Any] | None:
+        return None if self._followed is None else self._followed.config
+
+    def finished(self) -> dict[str, Any] | None:
+        return None if self._followed is None else self._followed.finished()
+
+    def go_on(self, config: Mapping[str, Any], rows: list[Row]) -> None: ...
     def row(self, row: Row) -> None: ...
     def save(self, state: State, done: int) -> None: ...
+    def mark(self, state: str) -> None: ...
+    def finish(self, weights: Weights, ledger: dict[str, Any], result: dict[str, Any], state: str) -> None: ...
 
 
 @dataclass

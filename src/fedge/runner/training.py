@@ -33,14 +33,12 @@ def train(
         with stop.heard() if stop is not None else contextlib.nullcontext():
             return Training(job, kept, folder, listener, stop, began).train()
     except (KeyboardInterrupt, Leave, StoppedError):
-        if isinstance(kept, Record):
-            kept.mark(STOPPED)
+        kept.mark(STOPPED)
         raise
     except DivergenceError:
         raise
     except Exception:
-        if isinstance(kept, Record):
-            kept.mark(FAILED)
+        kept.mark(FAILED)
         raise
 
 
@@ -58,12 +56,11 @@ class Training:
 
     def train(self) -> Result:
         state, done, history = self._restore()
-        if isinstance(self._kept, Record):
-            config = self._config.model_dump()
-            stored = self._kept.finished() if config == self._kept.config else None
-            if stored is not None and (stored.get("diverged") is True or not self._job.costs.more(done)):
-                return self._repeat_result(stored, state, done, history)
-            self._kept.go_on(config, history)
+        config = self._config.model_dump()
+        stored = self._kept.finished() if config == self._kept.config else None
+        if stored is not None and (stored.get("diverged") is True or not self._job.costs.more(done)):
+            return self._repeat_result(stored, state, done, history)
+        self._kept.go_on(config, history)
         if done:
             total = self._job.costs.rounds
             log.info("continuing after round %d%s", done, f" of {total}" if total else "")
@@ -147,7 +144,7 @@ class Training:
             cause = "the initial weights already hold values that are not finite numbers; look at the model"
         else:
             cause = f"the likely cause is the learning rate; lower lr (now {self._config.lr:g})"
-        kept = f"; the state after round {done} is kept in {self._folder}" if isinstance(self._kept, Record) else ""
+        kept = f"; the state after round {done} is kept in {self._folder}" if self._kept.folder else ""
         return cause + kept
 
     def _leave(self, done: int) -> NoReturn:
@@ -170,8 +167,7 @@ class Training:
             client_steps_per_second=steps / max(self._seconds - compiling, 1e-9) if steps else 0.0,
             diverged=ending == DIVERGED,
         )  # fmt: skip
-        if isinstance(self._kept, Record):
-            self._kept.finish(result.weights, self._job.costs.links(done), result.to_json(), ending)
+        self._kept.finish(result.weights, self._job.costs.links(done), result.to_json(), ending)
         self._listener.finished(result)
         return result
 

@@ -217,7 +217,7 @@ def cell_lines(made: Experiment) -> str:
 def run_lines(summary: dict[str, Any]) -> str:
     """Write what `fedge show` says of a run."""
     row, config = summary["final"], summary["config"]
-    defaults = {key: field.default for key, field in Config.model_fields.items()}
+    defaults = Config.of({"algorithm": summary["algorithm"]}).model_dump()  # the algorithm's own among them
     chosen = [f"{k}={v}" for k, v in config.items() if k in defaults and v is not None and v != defaults[k]]
     length = f" of {summary['rounds']}" if summary["rounds"] else ""
     lines = [
