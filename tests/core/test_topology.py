@@ -1,5 +1,6 @@
-"""Laws of the averaging operators, for every topology drawn (SPEC §1: mean preservation, identity 8)."""
+"""Laws of the averaging operators, for every topology drawn: they keep the weighted mean and compose as they should."""
 
+import jax
 import jax.numpy as jnp
 import networkx as nx
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from fedge.algorithms import ALGORITHMS
 from fedge.core.contract import Round, Stack
 from fedge.core.graph import BUILD, edge_graph, mixing_matrix
+from fedge.core.keys import root
 from fedge.core.topology import GRAPHS, Topology
 from fedge.errors import ConfigError
 from fedge.experiment.config import Config
@@ -52,6 +54,36 @@ def test_operators(topology, data, steps):
     np.testing.assert_allclose(h1 @ h1, h1, **TIGHT)
     np.testing.assert_allclose(h1 @ h2, h2, **TIGHT)
     np.testing.assert_allclose(h2 @ h1, h2, **TIGHT)
+
+
+def test_mixing_as_printed_is_equation_6_and_loses_the_mean_of_unequal_cells():
+    """(6) to the letter, P = I − εL with ε = 2/(λ_1 + λ_{D−1}): on a path of three, λ = 0, 1, 3, so ε = 1/2."""
+    made = small(algorithm="sdfeel", graph="path", mixing="printed", gossip=2, local_steps=1, edge_rounds=1)
+    printed = np.array([[0.5, 0.5, 0], [0.5, 0, 0.5], [0, 0.5, 0.5]])
+    np.testing.assert_allclose(made.job.algorithm.gossip.mixing, printed, **TIGHT)
+    assert made.job.algorithm.gossip.zeta == pytest.approx(0.5)
+    share = made.topology.cell_weight
+    assert np.ptp(share) > 0.05
+    assert np.abs(printed @ share - share).max() > 0.01
+    with jax.enable_x64(True):
+        algorithm = made.job.algorithm
+        edges = {"w": jnp.arange(6.0).reshape(3, 2) ** 2}
+        now = Round(jnp.int32(0), root(0), jnp.asarray(share), jax.tree.map(jnp.asarray, algorithm.constants))
+        merged = algorithm.merge(edges, (Stack((0, 1, 2), edges),), now)["w"]
+        np.testing.assert_allclose(merged.T, np.asarray(edges["w"]).T @ printed @ printed, **TIGHT)
+        one = np.eye(made.topology.clients)
+        stated = algorithm.operator(1, "w")
+        np.testing.assert_allclose(one @ stated, made.topology.gossip_operator(printed, 2), **TIGHT)
+
+
+@given(connected(5))
+def test_mixing_as_printed_is_the_weighted_one_for_equal_cells(graph):
+    """The one is computed here from the Laplacian's own eigenvalues, the other from those of L·Ω⁻¹."""
+    laplacian = nx.laplacian_matrix(graph, nodelist=range(5)).toarray().astype(float)
+    values = np.linalg.eigvalsh(laplacian)
+    weighted, zeta = mixing_matrix(graph, np.full(5, 0.2))
+    np.testing.assert_allclose(weighted, np.eye(5) - 2 / (values[1] + values[-1]) * laplacian, **TIGHT)
+    assert zeta == pytest.approx((values[-1] - values[1]) / (values[-1] + values[1]), abs=1e-12)
 
 
 @given(

@@ -12,6 +12,8 @@ Departures from the paper, and why:
 - k counts completed iterations from 1, as in Algorithm 1; equations (11)–(12) select T by k and would gossip at step 0.
 - The paper's P = I − εL keeps the weighted mean only if all cells hold equally much data. `mixing_matrix` weights the
   Laplacian by the cells' data, P = I − ε·L·Ω⁻¹, which equals the paper's P for equal cells.
+- `mixing=printed` is (6) to the letter, P = I − εL for unequal cells too; the mean of all models then drifts with every
+  exchange (P·m̃ ≠ m̃), away from the objective (1).
 - `mixing=mean` uses P = m̃·1ᵀ on a complete graph: exactly HierFAVG, also for unequal cells.
 - Where P has negative entries, BatchNorm's running variances are averaged over all edges instead: mixed with P they
   could become negative.
@@ -50,7 +52,8 @@ def sdfeel(knobs: Knobs, topology: Topology, model: ModelDescription) -> Algorit
         state_memory(),
     )
     graph = edge_graph(knobs.graph or "", topology.cells, knobs.density or 0.0, knobs.seed)
-    mixing, zeta = mixing_matrix(graph, topology.cell_weight)
+    equal = np.full(topology.cells, 1 / topology.cells)
+    mixing, zeta = mixing_matrix(graph, equal if knobs.mixing == "printed" else topology.cell_weight)
     if knobs.mixing == "mean":
         if graph.number_of_edges() != topology.cells * (topology.cells - 1) // 2:
             raise ConfigError("mixing=mean averages over all edges at once, so it needs graph=complete")

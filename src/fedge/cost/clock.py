@@ -12,7 +12,8 @@
 With HIST a client's model is smaller, and so are its steps (by multiply-adds) and transfers: 1/N of HierFAVG's time.
 
 Each edge keeps its own time: it waits for its slowest client at every edge round, for all edges at a cloud average, and
-for its neighbours only at a gossip exchange. Downlinks take no time, as in the papers, unless `downlink` is set.
+for its neighbours only at a gossip exchange. Downlinks take no time, as in the papers, unless `downlink` is set. A model's
+running statistics travel too and take time, which the papers' M, its trainable parameters, leaves out: `unbilled`.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Rates:
     link_spread: float = 0.0
     straggle: float = 0.0
     downlink: bool = False
+    unbilled: frozenset[str] = frozenset()  # paths of the model that are sent and take no time
 
     @property
     def equal(self) -> bool:
@@ -79,7 +81,7 @@ class Clock:
     def advance(self, ready: Times, index: int) -> Times:
         """Return when each edge has finished global round `index`, if it could begin at `ready`."""
         algorithm, schedule, r = self.ledger.algorithm, self.ledger.algorithm.schedule, self.rates
-        bits, own = 8.0 * self.ledger.cell_bytes(index), 8.0 * self.ledger.cell_bytes(index, client=True)
+        bits, own = self._bits(index), self._bits(index, client=True)
         rate = r.uplink_bps if algorithm.has_edges else r.cloud_bps
         ways = 2 if r.downlink else 1
         same = self._edge_round(0, ways * own / rate) if r.equal else None
@@ -94,6 +96,14 @@ class Clock:
         elif algorithm.has_edges:
             ready = np.full_like(ready, (ready + ways * bits / r.cloud_bps * self._slowness[2]).max())
         return ready
+
+    def _bits(self, index: int, *, client: bool = False) -> Times:
+        """Return the bits of each cell's model that take time on a link, or of what its clients send of it."""
+        bits = 8.0 * self.ledger.cell_bytes(index, client=client)
+        for stack in self.ledger.stacks if self.rates.unbilled else ():
+            free = [p for p in self.rates.unbilled if not (client and self.ledger.at_edge(p))]
+            bits[list(stack.ids)] -= sum(8 * stack.shapes[p].size * stack.shapes[p].dtype.itemsize for p in free)
+        return bits
 
     def _edge_round(self, number: int, transfer: Times) -> Times:
         """Return how long each cell takes: its slowest participant's steps and upload."""

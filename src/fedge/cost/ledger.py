@@ -79,11 +79,15 @@ class Ledger:
                     if stack.mask is not None and path in stack.mask:
                         owned = (stack.mask[path].reshape(len(stack.ids), -1) != 0).sum(1, dtype=jnp.int32)
                     total = total.at[np.array(stack.ids)].add(owned)
-                    if self.algorithm.shared is None or not self.algorithm.shared(path):
+                    if not self.at_edge(path):
                         own = own.at[np.array(stack.ids)].add(owned)
             return total, own
 
         return jax.jit(jax.vmap(count, (0, None)))
+
+    def at_edge(self, path: str) -> bool:
+        """Say whether this part of a split model lies at the edge only."""
+        return self.algorithm.shared is not None and self.algorithm.shared(path)
 
     def _deal(self, state: State, index: Array, key: Array) -> tuple[Stack, ...]:
         constants = jax.tree.map(jnp.asarray, self.algorithm.constants)

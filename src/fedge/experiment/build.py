@@ -118,6 +118,8 @@ def experiment(
         cut_of(algorithm.client_stages, weights, model, task, dataset.x_train.dtype.itemsize),
     )  # fmt: skip
     at = rates(config, math.prod(dataset.shape), dataset.x_train.dtype.itemsize)
+    if config.billed == "trainable":
+        at = replace(at, unbilled=frozenset(weights) - model.trainable)
     clock = Clock(ledger, at, config.seed, work_of(ledger, weights, model, task, dataset))
     return Experiment(config, dataset, partition, topology, model, job, clock)
 

@@ -52,8 +52,8 @@ class Config(BaseModel):
         None, description=f"between edges: {', '.join(GRAPHS)}, links such as '0-1 1-2', or a file of them"
     )
     density: float | None = Field(None, gt=0, le=1, description="link probability of graph=erdos_renyi")
-    mixing: Literal["optimal", "mean"] | None = Field(
-        None, description="best constant mixing matrix of the graph, or the mean of all edges"
+    mixing: Literal["optimal", "printed", "mean"] | None = Field(
+        None, description="best constant mixing matrix of the graph, weighted by data or as printed; or the mean"
     )
     out_bias: Literal["owner", "shared", "none", "author"] | None = Field(
         None, description="who trains the biases that belong to no unit of hist"
@@ -112,6 +112,9 @@ class Config(BaseModel):
     link_spread: Spread = Field(0.0, description="log-normal spread of links")
     straggle: float = Field(0.0, ge=0, le=1e6, description="mean extra time of a client's work, drawn each edge round")
     downlink: bool = Field(False, description="whether downlinks take time")
+    billed: Literal["sent", "trainable"] = Field(
+        "sent", description="what transfers take time for: all that is sent, or trainable parameters only"
+    )
     budget_seconds: float | None = Field(
         None, gt=0, le=1e18, description="stop before this many simulated seconds are exceeded"
     )
