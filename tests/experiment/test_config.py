@@ -45,7 +45,7 @@ def test_unknown_value_names_the_allowed():
         ({"cut": "pool1"}, "cut=pool1 has no meaning for hierfavg"),
         ({"class_split": "random_class"}, "class_split=random_class is only for partition=one_class"),
         ({"concentration": 1}, r"concentration=1\.0 is only for partition=dirichlet"),
-        ({"bn": "local"}, "bn=local is only for model=resnet18"),
+        ({"bn": "local"}, "bn=local is only for model=resnet8 or model=resnet18"),
         ({"dropout": 0.5, "model": "resnet18"}, r"dropout=0\.5 is only for model=mlp"),
         ({"momentum": 0.9, "optimizer": "adam"}, r"momentum=0\.9 is only for optimizer=sgd"),
         ({"partition": "cell_iid", "assign": "edge_iid"}, "partition=cell_iid decides the cells itself"),

@@ -21,11 +21,11 @@ app = typer.Typer(no_args_is_help=True, help="What a run would cost, before it i
 def cost_cuts(pairs: Pairs = None, config: ConfigFile = None, format: Output = Format.text) -> None:
     """Show for every place to cut a model its activations, halves and work, and whether splitting beats sending it.
 
-    Unless given: the model's own data set (CIFAR-10 for resnet18, else MNIST), batch 10, rounds of 1 × 5 local steps.
+    Unless given: the model's own data set (CIFAR-10 for residual networks, else MNIST), batch 10, rounds of 1 × 5 local steps.
     """
     with guarded():
         keys = gather(pairs or [], config, None)
-        data = "cifar10" if keys.get("model") == "resnet18" else "mnist"
+        data = "cifar10" if str(keys.get("model")).startswith("resnet") else "mnist"
         chosen = {"model": "cnn", "data": data, "local_steps": 5, "edge_rounds": 1} | keys | {"algorithm": "hiersfl"}
         if "cut" in keys:
             raise ConfigError("the table lists every cut; leave cut out")

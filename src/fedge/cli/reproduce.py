@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fedge.cli.common import folder_of, guarded
-from fedge.studies.reproduce import figures_of, reproduce
+from fedge.studies.reproduce import figures_of, reproduce, tell
 
 
 class Draw(StrEnum):
@@ -24,19 +24,22 @@ def reproduce_command(
     variant: Annotated[str | None, typer.Option("--variant", help="printed, tuned, …: all unless given")] = None,
     out: Annotated[str | None, typer.Option("--out", metavar="DIR", help="default: papers/PAPER/results")] = None,
     draw: Annotated[
-        Draw, typer.Option("--draw", help="only: from CSV files that are there, without training")
+        Draw, typer.Option("--draw", help="only: pictures, tables and verdicts of CSV files that are there")
     ] = Draw.yes,
 ) -> None:
-    """Reproduce a paper's figures: CSV, PNG, PDF and a JSON summary for each."""
+    """Reproduce a paper's figures: every seed's curve as CSV, how it was made as JSON, PNG, PDF, tables and verdicts."""
     with guarded():
         folder = folder_of(out)
         if draw is Draw.only:
             figures = iter(figures_of(target, folder))
         else:
             figures = reproduce(target, folder, seeds, variant, lambda line: print(line, file=sys.stderr, flush=True))
-        for name, figure, place in figures:
+        for place in figures:
+            print(f"{place.name}: {place.figure.caption}\n\n{tell(place)}\n")
             if draw is not Draw.no:
                 from fedge.view import plots
 
-                plots.save(plots.reproduction(figure, place / f"{name}.csv"), place / name)
-            print(f"{name}: {place / name}.csv and .json" + ("" if draw is Draw.no else ", .png and .pdf"))
+                drawing = plots.reproduction(place.figure, place.curves(), place.recipe.titles())
+                plots.save(drawing, place.folder / place.name)
+            drawn = "" if draw is Draw.no else ", .png and .pdf"
+            print(f"{place.table} and .json; {place.folder / place.name}.md{drawn}\n")

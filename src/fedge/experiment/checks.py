@@ -41,7 +41,7 @@ def check(c: Config) -> None:
         ("concentration", c.partition != "dirichlet", "partition=dirichlet"),
         ("client_samples", c.partition != "drawn", "partition=drawn"),
         ("density", c.graph != "erdos_renyi", "graph=erdos_renyi"),
-        ("bn", c.model != "resnet18", "model=resnet18"),
+        ("bn", c.model not in ("resnet8", "resnet18"), "model=resnet8 or model=resnet18"),
         ("dropout", c.model not in ("mlp", "cnn"), "model=mlp or model=cnn"),
         ("momentum", c.optimizer != "sgd", "optimizer=sgd"),
     ]

@@ -60,20 +60,66 @@ class SeriesRecipe(_Part):
         }
 
 
+Column = Literal["accuracy", "global_loss", "objective", "edge_accuracy", "load"]
+Axis = Literal["iteration", "round", "simulated_seconds", "bytes", "client_load"]
+
+
+class Claim(_Part):
+    """A claim is a sentence of a paper, and what of a figure's curves decides it (see `verdict` for the rule)."""
+
+    says: str = Field(min_length=1)
+    pairs: list[tuple[str, str]] = []  # two series each: the first is better than the second
+    within: float | None = Field(None, gt=0)  # or rather: the two of a pair differ by less than this
+    series: list[str] = []  # series that are measured by themselves:
+    paper: float | None = None  # they end with this value
+    levels_off: float | None = Field(None, gt=0)  # they level off about here on the figure's axis
+    column: Column | None = None  # unless given, what the figure shows
+    at: list[float] = []  # places on the figure's axis; unless given, the end
+
+    @model_validator(mode="before")
+    @classmethod
+    def _pairs(cls, values: Any) -> Any:
+        """A pair is a list in TOML, which knows no tuples."""
+        if isinstance(values, dict) and isinstance(pairs := values.get("pairs"), list):
+            return values | {"pairs": [tuple(pair) if isinstance(pair, list) else pair for pair in pairs]}
+        return values
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Claim:
+        alone = self.paper is not None or self.levels_off is not None
+        if bool(self.pairs) == bool(self.series) or bool(self.series) != alone or self.within and not self.pairs:
+            raise ValueError("a claim has pairs, with within or not, or series with paper or levels_off")
+        return self
+
+
 class FigureRecipe(_Part):
-    """This is a figure: what is drawn against what, and its series."""
+    """This is a figure: what is drawn against what, its series, and what the paper claims of it."""
 
     caption: str
-    set: str
     x: Literal["iteration", "round", "simulated_seconds", "bytes", "client_load", "cells"]
-    y: Literal["accuracy", "global_loss", "load"]
-    points: int = Field(ge=1)  # evaluations of a run
-    series: list[SeriesRecipe] = Field(min_length=1)
+    y: Literal["accuracy", "global_loss", "objective", "edge_accuracy", "load"]
+    runs_of: str | None = None  # another figure, whose runs this one shows; all that follows is then that one's
+    set: str = ""
+    points: int = Field(0, ge=0)  # evaluations of a run
+    series: list[SeriesRecipe] = []
     target: float | None = Field(None, gt=0, le=1)  # accuracy to which the client load is counted
     tune: list[Annotated[float, Field(gt=0)]] = []  # rates to try beside the set's own
+    tuning_seeds: list[Annotated[int, Field(ge=0, lt=2**32)]] = []  # unless given, the recipe's
     seeds: int | None = Field(None, ge=1, le=1000)
     variants: list[str] | None = None
     keys: RunKeys = {}
+    claims: list[Claim] = []
+    table_at: list[float] = []  # places on the axis that the table has a column for; unless given, the end
+
+    @model_validator(mode="after")
+    def _runs(self) -> FigureRecipe:
+        own = {"set", "points", "series", "tune", "tuning_seeds", "seeds", "keys"}
+        if self.runs_of is not None:
+            if given := sorted(own & self.model_fields_set):
+                raise ValueError(f"{given[0]} is that of the figure whose runs it shows; leave it out, or runs_of")
+        elif missing := next((key for key in ("set", "points", "series") if not getattr(self, key)), None):
+            raise ValueError(f"{missing} is missing")
+        return self
 
 
 class Variant(_Part):
@@ -81,6 +127,7 @@ class Variant(_Part):
 
     keys: RunKeys = {}
     tune: bool = False
+    title: str = ""  # its name in tables and pictures
 
 
 class Recipe(_Part):
@@ -93,6 +140,14 @@ class Recipe(_Part):
     base: RunKeys = {}
     sets: dict[str, RunKeys]
     figures: dict[Name, FigureRecipe]
+
+    def runs_name(self, name: str) -> str:
+        """Name the figure whose runs this one shows: itself, or another."""
+        return self.figures[name].runs_of or name
+
+    def titles(self) -> dict[str, str]:
+        """Name each variant in words."""
+        return {name: variant.title or name for name, variant in self.variants.items()}
 
     def variants_of(self, figure: FigureRecipe) -> list[str]:
         return list(self.variants) if figure.variants is None else figure.variants
@@ -116,10 +171,25 @@ def read_recipe(path: Path) -> Recipe:
             raise ConfigError(f"{path}: set {name}: data is missing; give one of: {', '.join(DATASETS)}")
     for name, figure in recipe.figures.items():
         try:
+            recipe.figures[name] = figure = _with_runs(recipe, figure)
             _check(recipe, figure)
         except ConfigError as problem:
             raise ConfigError(f"{path}: figure {name}: {problem}") from None
     return recipe
+
+
+def _with_runs(recipe: Recipe, figure: FigureRecipe) -> FigureRecipe:
+    """Give a figure that shows another's runs all that is said of them there."""
+    if figure.runs_of is None:
+        return figure
+    if figure.runs_of not in recipe.figures:
+        raise ConfigError(unknown("figure", figure.runs_of, recipe.figures))
+    other = recipe.figures[figure.runs_of]
+    if other.runs_of is not None:
+        raise ConfigError(f"{figure.runs_of} shows the runs of {other.runs_of} itself; name that one")
+    theirs = ["set", "points", "series", "tune", "tuning_seeds", "seeds", "keys"]
+    theirs += [] if figure.variants else ["variants"]
+    return figure.model_copy(update={key: getattr(other, key) for key in theirs})
 
 
 def _check(recipe: Recipe, figure: FigureRecipe) -> None:
@@ -133,7 +203,7 @@ def _check(recipe: Recipe, figure: FigureRecipe) -> None:
         if chosen not in recipe.variants:
             raise ConfigError(unknown("variant", chosen, recipe.variants))
         variant = recipe.variants[chosen]
-        if variant.tune and not (figure.tune and recipe.tuning_seeds):
+        if variant.tune and not (figure.tune and (figure.tuning_seeds or recipe.tuning_seeds)):
             raise ConfigError(f"variant {chosen} tunes the rate; give tune and tuning_seeds, or name other variants")
         for series in figure.series:
             if "data" in recipe.base | figure.keys | series.keys | variant.keys:
@@ -144,10 +214,19 @@ def _check(recipe: Recipe, figure: FigureRecipe) -> None:
                 raise ConfigError(f"series '{series.label}': {problem}") from None
             if (variant.tune or figure.y == "global_loss") and not config.train_eval:
                 raise ConfigError(f"series '{series.label}': the training loss is needed; give train_eval = true")
-            line = (chosen, series.label, config.cells if figure.x == "cells" else None)
+            line = (chosen, series.label, config.cells)
             if line in seen:
                 raise ConfigError(f"two series are called '{series.label}'; give each its own label")
             seen.add(line)
+    labels = [label for variant, label, _ in seen if variant == recipe.variants_of(figure)[0]]
+    several = {label for label in labels if labels.count(label) > 1}
+    called = {f"{label}, N = {cells}" if label in several else label for _, label, cells in seen}
+    for claim in figure.claims:
+        for name in [*claim.series, *(name for pair in claim.pairs for name in pair)]:
+            if name not in called:
+                raise ConfigError(f"claim '{claim.says}': {unknown('series', name, called)}")
+        if (claim.column == "load" or figure.y == "load") and (claim.at or claim.levels_off or not figure.target):
+            raise ConfigError(f"claim '{claim.says}': a load to a target has no place on an axis")
 
 
 def _sentence(error: ErrorDetails) -> str:

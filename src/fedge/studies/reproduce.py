@@ -1,8 +1,8 @@
 """Make papers' figures from recipes: each series over several seeds, in variants such as printed and tuned.
 
 A recipe file (`papers/NAME/recipes.toml`, see `recipe`) holds the keys; this holds the procedure, which is the same for
-every paper: all series of a figure share data, initial model and sample order, seed by seed. A run two figures need is
-made once.
+every paper: all series of a figure share data, initial model and sample order, seed by seed. A figure may show the runs
+of another one, against other axes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -19,14 +19,15 @@ import jax.numpy as jnp
 
 from fedge.data import Dataset, load
 from fedge.errors import ConfigError, unknown
-from fedge.experiment.build import experiment, make_model
+from fedge.experiment.build import experiment
 from fedge.experiment.config import Config
 from fedge.runner.cache import ProgramCache
 from fedge.runner.costs import Costs
 from fedge.runner.environment import environment
 from fedge.runner.prepare import ready
 from fedge.runner.rows import Row
-from fedge.studies.curve import Curve, lines_of_rounds, lines_of_targets, write_lines, write_summary
+from fedge.studies import tables
+from fedge.studies.curve import Curve, Tried, read_curves, write_curves, write_file, write_summary
 from fedge.studies.recipe import FigureRecipe, Keys, Recipe, read_recipe
 from fedge.studies.sweep import histories
 
@@ -55,24 +56,51 @@ def recipe_of(target: str) -> tuple[Recipe, Path, str]:
     return read_recipe(home / FILE), home, wanted or "*"
 
 
-def figures_of(target: str, out: Path | None = None) -> list[tuple[str, FigureRecipe, Path]]:
-    """Find the figures meant by `paper`, `paper/figure` or `paper/fig*`: name, recipe, folder for results."""
+@dataclass(frozen=True)
+class Place:
+    """This is where a figure's files lie: its runs may be another figure's."""
+
+    recipe: Recipe
+    name: str
+    folder: Path
+    readme: Path | None  # that takes the figure's text, if it has a place for it
+
+    @property
+    def figure(self) -> FigureRecipe:
+        return self.recipe.figures[self.name]
+
+    @property
+    def runs(self) -> str:
+        return self.recipe.runs_name(self.name)
+
+    @property
+    def table(self) -> Path:
+        return self.folder / f"{self.runs}.csv"
+
+    def curves(self) -> list[Curve]:
+        """Read the curves of the variants that this figure shows."""
+        shown = self.recipe.variants_of(self.figure)
+        return [c for c in read_curves(self.table) if c.variant in shown]
+
+
+def figures_of(target: str, out: Path | None = None) -> list[Place]:
+    """Find the figures meant by `paper`, `paper/figure` or `paper/fig*`, and where their files lie."""
     return _figures_of(*recipe_of(target), out)
 
 
-def _figures_of(recipe: Recipe, home: Path, wanted: str, out: Path | None) -> list[tuple[str, FigureRecipe, Path]]:
+def _figures_of(recipe: Recipe, home: Path, wanted: str, out: Path | None) -> list[Place]:
     chosen = [name for name in recipe.figures if fnmatchcase(name, wanted)]
     if not chosen:
         raise ConfigError(unknown(f"figure of {home.name}", wanted, recipe.figures))
-    folder = out or home / "results"
+    folder, readme = out or home / "results", home / "README.md"
     if out is None and folder.is_symlink():
         raise ConfigError(f"{folder} is a link, which may lead anywhere; say where results go with --out")
-    return [(name, recipe.figures[name], folder) for name in chosen]
+    return [Place(recipe, name, folder, readme if out is None and readme.exists() else None) for name in chosen]
 
 
 def reproduce(
     target: str, out: Path | None, seeds: int | None, variant: str | None, report: Report
-) -> Iterator[tuple[str, FigureRecipe, Path]]:
+) -> Iterator[Place]:
     """Run the figures meant by `target` (see `recipe_of`) one by one; yield each when its CSV and summary are there.
 
     Where only one variant is asked for, what the files hold of the others stays.
@@ -80,23 +108,36 @@ def reproduce(
     recipe, home, wanted = recipe_of(target)
     if variant is not None and variant not in recipe.variants:
         raise ConfigError(f"variant={variant} is not allowed; allowed: {', '.join(recipe.variants)}")
-    runs = PaperRuns(recipe, seeds, report)
-    for name, figure, folder in _figures_of(recipe, home, wanted, out):
-        report(f"{name}: {figure.caption}")
-        folder.mkdir(parents=True, exist_ok=True)
-        order = recipe.variants_of(figure)
-        for chosen in order:
-            if variant not in (None, chosen):
-                continue
-            began = time.perf_counter()
-            curves = runs.curves(figure, chosen)
-            lines = lines_of_rounds(curves) if figure.target is None else lines_of_targets(curves, figure.target)
-            machine = {k: v for k, v in environment(0).items() if k != "seed"}
-            made = {"minutes": round((time.perf_counter() - began) / 60, 2)} | machine
-            heading = {"figure": name, "caption": figure.caption}
-            write_lines(folder / f"{name}.csv", chosen, lines, order)
-            write_summary(folder / f"{name}.json", heading, chosen, made, [c.summary() for c in curves], order)
-        yield name, figure, folder
+    runs, made = PaperRuns(recipe, seeds, report), set[str]()
+    for place in _figures_of(recipe, home, wanted, out):
+        if place.runs not in made:
+            made.add(place.runs)
+            _make(runs, replace(place, name=place.runs), variant, report)
+        yield place
+
+
+def _make(runs: PaperRuns, place: Place, variant: str | None, report: Report) -> None:
+    """Make a figure's runs, in one variant or all, and write what came of them."""
+    report(f"{place.name}: {place.figure.caption}")
+    place.folder.mkdir(parents=True, exist_ok=True)
+    order = list(place.recipe.variants)
+    chosen = [v for v in place.recipe.variants_of(place.figure) if variant in (None, v)]
+    began = time.perf_counter()
+    for name, curves in runs.curves(place.figure, chosen).items():
+        machine = {k: v for k, v in environment(0).items() if k != "seed"}
+        how = {"minutes": round((time.perf_counter() - began) / 60, 2), "variants_in_these_minutes": chosen} | machine
+        heading = {"figure": place.name, "caption": place.figure.caption}
+        write_curves(place.table, name, curves, order)
+        write_summary(place.table.with_suffix(".json"), heading, name, how, [c.summary() for c in curves], order)
+
+
+def tell(place: Place) -> str:
+    """Write a figure's tables and verdicts beside its curves and into its README, and return them."""
+    text = tables.text_of(place.figure, place.curves(), place.recipe.titles())
+    write_file(place.folder / f"{place.name}.md", f"{text}\n".encode())
+    if place.readme is not None:
+        tables.put(place.readme, place.name, text)
+    return text
 
 
 @dataclass
@@ -107,7 +148,7 @@ class PlannedCurve:
     keys: Keys
     rounds: int = 0
     trials: list[Keys] = field(default_factory=list)  # keys of the runs by which its rate is chosen
-    tried: dict[float, float] = field(default_factory=dict)  # rate → training loss
+    tried: Tried = field(default_factory=dict)
 
 
 class PaperRuns:
@@ -118,44 +159,49 @@ class PaperRuns:
         self._sets: dict[str, tuple[Dataset, ProgramCache]] = {}
         self._done: dict[str, list[Row]] = {}
 
-    def curves(self, figure: FigureRecipe, variant: str) -> list[Curve]:
-        """Make all runs of a figure; those that wait for no tuned rate are handed over at once (see `sweep`)."""
-        planned = self._plan(figure, variant)
-        count = self._seeds or figure.seeds or self._recipe.seeds
-        curves: list[Curve] = []
+    def curves(self, figure: FigureRecipe, variants: list[str]) -> dict[str, list[Curve]]:
+        """Make all runs of a figure: those by which rates are chosen, then the others; runs that wait for nothing are
+        handed over at once, since those of one shape may advance together (see `sweep`)."""
+        planned = {variant: self._plan(figure, variant) for variant in variants}
+        every = [plan for plans in planned.values() for plan in plans]
+        self._run(figure.set, [keys for plan in every for keys in plan.trials])
+        for plan in every:
+            self._tune(plan)
+            plan.keys["eval_every"] = max(1, plan.rounds // figure.points)
+        seeds = range(self._seeds or figure.seeds or self._recipe.seeds)
+        waiting = [(variant, plan) for variant, plans in planned.items() for plan in plans]
+        curves: dict[str, list[Curve]] = {variant: [] for variant in variants}
 
         def report() -> None:
             """Tell of the curves whose runs are all there, as far as those before them are."""
-            for plan in planned[len(curves) :]:
-                runs = [self._done.get(_name(plan.keys | {"seed": s})) for s in range(count)]
-                if None in runs:
+            while waiting:
+                variant, plan = waiting[0]
+                rows = {s: self._done.get(_name(plan.keys | {"seed": s})) for s in seeds}
+                if None in rows.values():
                     return
-                cells = Config.of(plan.keys).cells
-                curve = Curve(variant, plan.label, plan.keys["lr"], cells, [r for r in runs if r], plan.tried)
-                curves.append(curve)
-                last = curve.summary()
-                self._report(f"{variant}, {plan.label}, lr {last['lr']:g}: K = {last['iteration']}, "
-                             f"accuracy {last['accuracy']:.4f} ± {last['accuracy_std']:.4f}")  # fmt: skip
+                cells, there = Config.of(plan.keys).cells, {s: r for s, r in rows.items() if r}
+                curve = Curve.of(variant, plan.label, cells, plan.keys["lr"], there, plan.tried)
+                curves[variant].append(curve)
+                waiting.pop(0)
+                last = {name: column[:, -1] for name, column in curve.columns.items()}
+                self._report(f"{variant}, {plan.label}, lr {curve.lr:g}: K = {last['iteration'][0]:.0f}, "
+                             f"accuracy {tables.spread('accuracy', last['accuracy'])}")  # fmt: skip
 
-        self._run(figure.set, [plan.keys | {"seed": s} for plan in planned for s in range(count)], report)
+        self._run(figure.set, [plan.keys | {"seed": s} for plan in every for s in seeds], report)
         return curves
 
     def _plan(self, figure: FigureRecipe, variant: str) -> list[PlannedCurve]:
-        """Decide each curve's rounds, from its budget, and its rate, by trials where the variant tunes it."""
+        """Decide each curve's rounds, from its budget, and the trials by which the variant tunes its rate."""
         how, planned = self._recipe.variants[variant], []
         for series in figure.series:
             keys = self._recipe.run_keys(figure, series, how)
             config = Config.of(keys)
             rounds = keys.get("rounds") or self._affordable(config, figure.set)
-            planned.append(PlannedCurve(series.label, keys | {"lr": config.lr}, rounds))
-        if how.tune:
-            for plan in planned:
-                plan.trials = self._trials(plan, [plan.keys["lr"], *figure.tune])
-            self._run(figure.set, [keys for plan in planned for keys in plan.trials])
-            for plan in planned:
-                self._tune(plan)
-        for plan in planned:
-            plan.keys["eval_every"] = max(1, plan.rounds // figure.points)
+            plan = PlannedCurve(series.label, keys | {"lr": config.lr}, rounds)
+            if how.tune:
+                seeds = figure.tuning_seeds or self._recipe.tuning_seeds
+                plan.trials = self._trials(plan, sorted({config.lr, *figure.tune}), seeds)
+            planned.append(plan)
         return planned
 
     def _affordable(self, config: Config, which: str) -> int:
@@ -163,21 +209,21 @@ class PaperRuns:
         with ready(config, config.devices):
             return Costs(experiment(config, self._set(which)[0])).last()
 
-    def _trials(self, plan: PlannedCurve, rates: list[float]) -> list[Keys]:
+    def _trials(self, plan: PlannedCurve, rates: list[float], seeds: list[int]) -> list[Keys]:
         """Plan trials on seeds that no reported run uses, tested at the end only."""
         keys = plan.keys | {"eval_every": plan.rounds, "train_eval": True}
-        return [keys | {"lr": lr, "seed": s} for lr in rates for s in self._recipe.tuning_seeds]
+        return [keys | {"lr": lr, "seed": s} for lr in rates for s in seeds]
 
     def _tune(self, plan: PlannedCurve) -> None:
         """Go on with the rate that has the lowest training loss at the end, its mean over the seeds."""
-        ends: dict[float, list[float]] = {}
         for keys in plan.trials:
             loss = self._done[_name(keys)][-1]["global_loss"]
-            ends.setdefault(keys["lr"], []).append(math.inf if loss is None else loss)  # None where it diverged
-        plan.tried = tried = {lr: sum(losses) / len(losses) for lr, losses in ends.items()}
-        plan.keys["lr"] = best = min(tried, key=lambda lr: tried[lr])
-        listed = ", ".join(f"{loss:.3f} at {lr:g}" for lr, loss in sorted(tried.items()))
-        self._report(f"{plan.label}: tuned to {best:g} (training loss {listed})")
+            plan.tried.setdefault(keys["lr"], {})[keys["seed"]] = math.inf if loss is None else loss  # None: diverged
+        if plan.tried:
+            means = {lr: sum(losses.values()) / len(losses) for lr, losses in plan.tried.items()}
+            plan.keys["lr"] = best = min(means, key=lambda lr: means[lr])
+            listed = ", ".join(f"{loss:.3f} at {lr:g}" for lr, loss in sorted(means.items()))
+            self._report(f"{plan.label}: tuned to {best:g} (training loss {listed})")
 
     def _set(self, which: str) -> tuple[Dataset, ProgramCache]:
         if which not in self._sets:
@@ -185,24 +231,37 @@ class PaperRuns:
         return self._sets[which]
 
     def _run(self, which: str, wanted: list[Keys], after: Callable[[], None] = lambda: None) -> None:
-        """Make the runs that were not made yet, with a call after each.
-
-        Rows gain the client's load: what it has uploaded, in whole models.
-        """
+        """Make the runs that were not made yet, with a call after each."""
         dataset, cache = self._set(which)
         missing = {_name(keys): keys for keys in wanted if _name(keys) not in self._done}
         configs = [Config.of(keys) for keys in missing.values()]
         names = list(missing)
         for place, rows in histories(configs, dataset, cache) if configs else ():
-            config = configs[place]
-            model = make_model(config, dataset.shape, dataset.classes)
-            whole = config.clients * model.parameters * jnp.dtype(config.dtype).itemsize
-            for row in rows:
-                sent = row["bytes"].get("client_to_edge", 0) + row["bytes"].get("client_to_cloud", 0)
-                row["client_load"] = sent / whole
-            self._done[names[place]] = rows
+            facts = _facts(configs[place], dataset)
+            self._done[names[place]] = [row | facts(row) for row in rows]
             after()
         after()
+
+
+def _facts(config: Config, dataset: Dataset) -> Callable[[Row], dict[str, float]]:
+    """Tell what rows gain: the loads of a client, an edge and the cloud, which are what they have sent or received in
+    whole models (means over clients and edges), and ζ where edges gossip."""
+    made = experiment(config, dataset)
+    whole = made.model.parameters * jnp.dtype(config.dtype).itemsize
+    gossip = made.job.algorithm.gossip
+    zeta = {} if gossip is None else {"zeta": gossip.zeta}
+
+    def facts(row: Row) -> dict[str, float]:
+        up = row["bytes"].get("client_to_edge", 0)
+        direct = row["bytes"].get("client_to_cloud", 0)
+        loads = {
+            "client_load": (up + direct) / whole / config.clients,
+            "edge_load": up / whole / config.cells,
+            "cloud_load": (row["bytes"].get("edge_to_cloud", 0) + direct) / whole,
+        }
+        return loads | zeta
+
+    return facts
 
 
 def _name(keys: Keys) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from fedge.errors import RunError
 from fedge.runner.result import Result
-from fedge.studies.curve import Line, read_lines, write_file
+from fedge.studies.curve import Curve, Table, names_of, write_file
 from fedge.studies.recipe import FigureRecipe
+from fedge.studies.verdict import measure
 
 # Okabe and Ito's colours: told apart by colour-blind readers too; line styles for black and white print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
@@ -104,64 +105,70 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 NAMES = {
     "simulated_seconds": "simulated seconds", "iteration": "local iterations", "global_loss": "training loss",
-    "accuracy": "test accuracy (%)", "round": "global rounds", "bytes": "sent on all tiers (GB)",
+    "accuracy": "test accuracy (%)", "objective": "objective", "edge_accuracy": "edges' test accuracy (%)", "round": "global rounds", "bytes": "sent on all tiers (GB)",
     "client_load": "uploaded by a client (whole models)", "cells": "cells N",
     "load": "load to the target (whole models)",
 }  # fmt: skip
 
 
-VARIANTS = {
-    "printed": "as printed",
-    "author": "as the authors' code has it",
-    "tuned": "tuned learning rate",
-    "untuned": "one learning rate",
-}
+ACROSS = 3  # panels side by side
 
 
-def reproduction(figure: FigureRecipe, table: Path) -> Figure:
-    """Draw a paper's figure from its CSV, a panel for each variant; bands are one standard deviation."""
-    rows = read_lines(table, ("variant", "series", "lr", figure.x, figure.y, f"{figure.y}_std"))
-    if not rows:
-        raise RunError(f"{table} holds no rows; make it again without --draw only")
-    variants = list(dict.fromkeys(row["variant"] for row in rows))
-    series = list(dict.fromkeys(row["series"] for row in rows))
-    rates = len({row["lr"] for row in rows}) > 1
-    lines_below = -(-len(series) // 2)
-    drawing = Figure(figsize=(5 * len(variants), 3.8 + 0.2 * lines_below), layout="constrained")
-    panels = drawing.subplots(1, len(variants), squeeze=False, sharey=figure.target is not None)[0]
-    for axes, variant in zip(panels, variants, strict=True):
-        for number, name in enumerate(series):
-            own = [row for row in rows if row["variant"] == variant and row["series"] == name]
-            if own:
-                try:
-                    _band(axes, figure, own, f"{name}, lr {float(own[0]['lr']):g}" if rates else name, number)
-                except ValueError as problem:
-                    raise RunError(f"{table} is damaged ({problem}); make it again without --draw only") from None
-        axes.set_xlabel(NAMES[figure.x])
-        if figure.x == "cells":
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        elif axes.get_xlim()[1] >= 1e4:
-            axes.xaxis.set_major_locator(MaxNLocator(6))
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,g}"))
-        axes.set_ylabel(NAMES[figure.y])
-        if figure.y == "accuracy":
-            axes.set_ylim(top=min(axes.get_ylim()[1], 100))
-        axes.set_title(VARIANTS.get(variant, _plain(variant)), fontsize=10)
-        # Below the axes: inside them no corner is free of curves in every figure.
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2, frameon=False, fontsize=8)
-        tidy(axes)
+def reproduction(figure: FigureRecipe, curves: Sequence[Curve], titles: dict[str, str]) -> Figure:
+    """Draw a paper's figure from its curves, a panel for each variant; bands are one standard deviation over seeds."""
+    variants = list(dict.fromkeys(c.variant for c in curves))
+    series = list(dict.fromkeys(_series(figure, curves)))
+    down, across = -(-len(variants) // ACROSS), min(len(variants), ACROSS)
+    height = 3.8 + 0.2 * -(-len(series) // 2)
+    drawing = Figure(figsize=(5 * across, height * down), layout="constrained")
+    panels = drawing.subplots(down, across, squeeze=False, sharey=figure.target is not None).flatten()
+    for axes in panels[len(variants) :]:
+        axes.remove()
+    for axes, variant in zip(panels, variants, strict=False):
+        _panel(axes, figure, [c for c in curves if c.variant == variant], series)
+        axes.set_title(_plain(titles.get(variant, variant)), fontsize=10)
     drawing.suptitle(_plain(figure.caption), fontsize=11)
     return drawing
 
 
-def _band(axes: Axes, figure: FigureRecipe, rows: list[Line], label: str, number: int) -> None:
-    """Draw a curve and the standard deviation about it."""
-    x, middle, half = (
-        np.array([float(row[column]) for row in rows]) for column in (figure.x, figure.y, f"{figure.y}_std")
-    )
+def _series(figure: FigureRecipe, curves: Sequence[Curve]) -> list[str]:
+    """Name each curve's line: with cells along the axis, one line takes the curves of all numbers of cells."""
+    return [c.label for c in curves] if figure.x == "cells" else names_of(curves)
+
+
+def _panel(axes: Axes, figure: FigureRecipe, curves: list[Curve], series: list[str]) -> None:
+    """Draw one variant's curves; a series looks the same in every panel."""
+    rates = len({c.lr for c in curves}) > 1
+    lines: dict[str, list[Curve]] = {}
+    for name, curve in zip(_series(figure, curves), curves, strict=True):
+        lines.setdefault(name, []).append(curve)
+    for name, own in lines.items():
+        if figure.target is not None:
+            x = np.array([float(c.cells) for c in own])
+            values = np.array([measure(figure, c, "load") for c in own]).T
+        else:
+            x, values = own[0].columns[figure.x].mean(0), own[0].columns[figure.y]
+        label = f"{name}, lr {own[0].lr:g}" if rates else name
+        _band(axes, figure, x, values, label, series.index(name))
+    axes.set_xlabel(NAMES[figure.x])
+    if figure.x == "cells":
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    elif axes.get_xlim()[1] >= 1e4:
+        axes.xaxis.set_major_locator(MaxNLocator(6))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,g}"))
+    axes.set_ylabel(NAMES[figure.y])
+    if "accuracy" in figure.y:
+        axes.set_ylim(top=min(axes.get_ylim()[1], 100))
+    # Below the axes: inside them no corner is free of curves in every figure.
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2, frameon=False, fontsize=8)
+    tidy(axes)
+
+
+def _band(axes: Axes, figure: FigureRecipe, x: Table, values: Table, label: str, number: int) -> None:
+    """Draw the mean over seeds and the standard deviation about it."""
     x = x / 1e9 if figure.x == "bytes" else x
-    factor = 100 if figure.y == "accuracy" else 1
+    values = values * (100 if "accuracy" in figure.y else 1)
+    middle, half = values.mean(0), values.std(0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1])
     marker, look = "o" if figure.target is not None else None, _look(number)
-    axes.plot(x, factor * middle, label=_plain(label), marker=marker, **look)
-    low, high = factor * (middle - half), factor * (middle + half)
-    axes.fill_between(x, low, high, color=look["color"], alpha=0.12, linewidth=0)
+    axes.plot(x, middle, label=_plain(label), marker=marker, **look)
+    axes.fill_between(x, middle - half, middle + half, color=look["color"], alpha=0.12, linewidth=0)

@@ -1,0 +1,214 @@
+"""Verdicts on what papers claim, from runs that are paired: the series of a figure share each seed's data, initial model
+and sample order, so that a difference within a seed says more than two spreads.
+
+The rule, for every claim of every paper:
+
+- A pair "A is better than B": d_s is A's advantage over B on seed s (less loss, less load, more accuracy). From the mean
+  of d and its 95 % interval by Student's t: **confirmed** if the interval lies above 0, **refuted** if it lies below 0,
+  **undecided** otherwise. With `within`, the interval of |A − B| must lie inside (confirmed) or outside (refuted).
+- "It ends with x %": **confirmed** if x lies in the 95 % interval of the mean over seeds, **refuted** otherwise.
+- "It levels off at x": a seed's curve has levelled off when it stays within 5 % of its whole change from its last value.
+  **Confirmed** if the interval of that place lies between x/1.5 and 1.5x, **refuted** if it lies outside.
+- Fewer than three seeds decide nothing. A seed that diverged has no difference: its pair is undecided, unless every seed
+  of one series diverged and none of the other. A load that was not reached counts as the whole load of the run.
+- A claim over several pairs is confirmed if all are, refuted if one is, and undecided otherwise.
+- The comparisons of one figure and variant are many: where a word rests on one that does not survive Holm's correction
+  over all of them (5 % for the figure), it bears a †.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from fedge.studies.curve import Curve, Table, names_of
+from fedge.studies.recipe import Claim, FigureRecipe
+
+LEVEL = 0.95
+FEWEST = 3  # seeds
+FLAT = 0.05  # of a curve's whole change
+ABOUT = 1.5  # a factor
+LOWER_IS_BETTER = ("global_loss", "objective", "load")
+
+
+class Word(StrEnum):
+    """This is what came of a claim."""
+
+    CONFIRMED = "confirmed"
+    REFUTED = "refuted"
+    UNDECIDED = "undecided"
+
+
+class Interval(NamedTuple):
+    mean: float
+    low: float
+    high: float
+    p: float  # two-sided, that the mean is 0
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """This is one comparison behind a claim, in one variant."""
+
+    what: str
+    found: Interval
+    agree: int  # seeds on the claim's side
+    seeds: int
+    word: Word
+    survives: bool = True  # Holm's correction over the figure
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """This is what one variant's runs say of a claim."""
+
+    claim: Claim
+    variant: str
+    comparisons: list[Comparison]
+
+    @property
+    def word(self) -> Word:
+        words = {c.word for c in self.comparisons}
+        if Word.REFUTED in words:
+            return Word.REFUTED
+        return Word.CONFIRMED if words == {Word.CONFIRMED} else Word.UNDECIDED
+
+    @property
+    def survives(self) -> bool:
+        """Say whether what the word rests on survives the correction: all that confirm, or one that refutes."""
+        behind = [c.survives for c in self.comparisons if c.word is self.word]
+        return self.word is Word.UNDECIDED or (any if self.word is Word.REFUTED else all)(behind)
+
+
+def interval(values: Table) -> Interval:
+    """Return the mean of a sample, its 95 % interval by Student's t, and the p of a mean of 0."""
+    from scipy import stats
+
+    n, mean = len(values), float(np.mean(values))
+    if n < 2:
+        return Interval(mean, -math.inf, math.inf, 1.0)
+    error = float(np.std(values, ddof=1)) / math.sqrt(n)
+    half = float(stats.t.ppf((1 + LEVEL) / 2, n - 1)) * error
+    if error == 0:
+        return Interval(mean, mean, mean, 0.0 if mean else 1.0)
+    return Interval(mean, mean - half, mean + half, float(2 * stats.t.sf(abs(mean) / error, n - 1)))
+
+
+def holm(ps: Sequence[float]) -> list[bool]:
+    """Say which of these survive Holm's correction at 5 %: the k-th smallest of n must be below 5 %/(n − k + 1)."""
+    survives, order = [False] * len(ps), sorted(range(len(ps)), key=lambda n: ps[n])
+    for rank, place in enumerate(order):
+        if ps[place] > (1 - LEVEL) / (len(ps) - rank):
+            break
+        survives[place] = True
+    return survives
+
+
+def verdicts(figure: FigureRecipe, curves: Sequence[Curve]) -> dict[str, list[Verdict]]:
+    """Judge every claim of a figure in each variant: variant → a verdict for each claim."""
+    found: dict[str, list[Verdict]] = {}
+    for variant in dict.fromkeys(c.variant for c in curves):
+        own = [c for c in curves if c.variant == variant]
+        named = dict(zip(names_of(own), own, strict=True))
+        each = [_compare(figure, claim, named) for claim in figure.claims]
+        kept = iter(holm([c.found.p for comparisons in each for c in comparisons]))
+        found[variant] = [
+            Verdict(claim, variant, [replace(c, survives=next(kept)) for c in comparisons])
+            for claim, comparisons in zip(figure.claims, each, strict=True)
+        ]
+    return found
+
+
+def _compare(figure: FigureRecipe, claim: Claim, curves: dict[str, Curve]) -> list[Comparison]:
+    column, places = claim.column or figure.y, claim.at or [math.inf]
+    if claim.levels_off is not None:
+        return [_levels_off(name, curves[name], figure.x, column, claim.levels_off) for name in claim.series]
+    found = []
+    for place in places:
+        ends = {name: measure(figure, curve, column, place) for name, curve in curves.items()}
+        where = f" at {place:,g}" if math.isfinite(place) else ""
+        found += [_pair(f"{a} − {b}{where}", ends[a], ends[b], column, claim.within) for a, b in claim.pairs]
+        if claim.paper is not None:
+            found += [_value(f"{name}{where}", ends[name], claim.paper) for name in claim.series]
+    return found
+
+
+def measure(figure: FigureRecipe, curve: Curve, column: str, place: float = math.inf) -> Table:
+    """Return each seed's value of a column at a place on the figure's axis."""
+    if column == "load":
+        reached = curve.load_to(figure.target or 1.0)
+        return np.where(np.isfinite(reached), reached, curve.columns["client_load"][:, -1])
+    return curve.at("round" if figure.x == "cells" else figure.x, place, column)
+
+
+def _pair(what: str, a: Table, b: Table, column: str, within: float | None) -> Comparison:
+    """Judge that the first is better than the second, or that they are about the same."""
+    finite = np.isfinite(a) & np.isfinite(b)
+    seeds = len(a)
+    if not finite.all():
+        one_sided = not (np.isfinite(a).any() and np.isfinite(b).any()) and np.isfinite([*a, *b]).any()
+        better = bool(np.isfinite(a).all())
+        decided = one_sided and within is None and seeds >= FEWEST and (better or bool(np.isfinite(b).all()))
+        word = (Word.CONFIRMED if better else Word.REFUTED) if decided else Word.UNDECIDED
+        nothing = Interval(math.nan, math.nan, math.nan, 0.0 if decided else 1.0)
+        return Comparison(f"{what} (diverged)", nothing, seeds if decided and better else 0, seeds, word)
+    gain = (b - a) if column in LOWER_IS_BETTER else (a - b)
+    found, difference = interval(gain), interval(a - b)
+    if within is None:
+        return Comparison(what, difference, int((gain > 0).sum()), seeds, _sign(found, seeds))
+    apart = np.abs(a - b)
+    inside = -within < found.low and found.high < within
+    outside = found.low > within or found.high < -within
+    word = Word.CONFIRMED if inside else Word.REFUTED if outside else Word.UNDECIDED
+    word = word if seeds >= FEWEST else Word.UNDECIDED
+    # Two one-sided tests: p that the mean lies outside the margin, or inside it.
+    p = max(_beyond(gain, within), _beyond(-gain, within))
+    p = p if word is Word.CONFIRMED else 1 - p if word is Word.REFUTED else 1.0
+    return Comparison(f"|{what}| < {within:g}", difference._replace(p=p), int((apart < within).sum()), seeds, word)
+
+
+def _beyond(values: Table, limit: float) -> float:
+    """Return the one-sided p that the mean lies above a limit although the sample suggests that it lies below."""
+    p = interval(values - limit).p / 2
+    return p if np.mean(values) < limit else 1 - p
+
+
+def _sign(found: Interval, seeds: int) -> Word:
+    if seeds < FEWEST or found.low <= 0 <= found.high:
+        return Word.UNDECIDED
+    return Word.CONFIRMED if found.low > 0 else Word.REFUTED
+
+
+def _value(what: str, values: Table, paper: float) -> Comparison:
+    """Judge that a series ends with the paper's number."""
+    found = interval(values)
+    p = interval(values - paper).p
+    word = Word.CONFIRMED if found.low <= paper <= found.high else Word.REFUTED
+    word = word if len(values) >= FEWEST and np.isfinite(values).all() else Word.UNDECIDED
+    agree = int((np.sign(values - paper) == np.sign(found.mean - paper)).sum()) if word is Word.REFUTED else len(values)
+    return Comparison(what, found._replace(p=p if word is Word.REFUTED else 0.0), agree, len(values), word)
+
+
+def levelled_off(x: Table, y: Table) -> float:
+    """Return the place after which a curve stays within 5 % of its whole change from its last value."""
+    away = np.abs(y - y[-1]) > FLAT * abs(y[0] - y[-1])
+    last = int(np.flatnonzero(away)[-1]) if away.any() else -1
+    return float(x[min(last + 1, len(x) - 1)])
+
+
+def _levels_off(name: str, curve: Curve, axis: str, column: str, about: float) -> Comparison:
+    places = np.array([levelled_off(x, y) for x, y in zip(curve.columns[axis], curve.columns[column], strict=True)])
+    found, seeds = interval(places), len(places)
+    inside = about / ABOUT <= found.low and found.high <= about * ABOUT
+    outside = found.high < about / ABOUT or found.low > about * ABOUT
+    word = Word.CONFIRMED if inside else Word.REFUTED if outside else Word.UNDECIDED
+    word = word if seeds >= FEWEST and np.isfinite(curve.columns[column]).all() else Word.UNDECIDED
+    horizon = float(curve.columns[axis][:, -1].mean())
+    still = f", still changing at the end ({horizon:,.4g})" if found.mean > 0.8 * horizon else ""
+    agree = int(((places >= about / ABOUT) & (places <= about * ABOUT)).sum())
+    return Comparison(f"{name} levels off at{still}", found._replace(p=0.0), agree, seeds, word)
