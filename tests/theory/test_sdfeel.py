@@ -78,7 +78,9 @@ BY_HAND = Setting(2, 2, 0.5, s2=0.5, gap0=3, gap1=4, smooth=2, sigma2=5, kappa2=
 def test_terms_by_hand():
     """τ = 4, q = ½: Λ = 10/3, ρ = 3, drift = 4·1·5/6 + 1·5/6 = 25/6; V1 = 16(10/3 + 12.5) = 760/3.
 
-    V2 = 16(10/3 + 1) = 208/3. η = 0.1, K = 10, C = 2, L = 2. c = 4, A_σ = 3/2 + 4/3 = 17/6, A_κ = 3·7/6 + 12 + 16 = 31.5, B = 49.
+    V2 = 16(10/3 + 1) = 208/3. η = 0.1, K = 10, C = 2, L = 2.
+
+    Fixed: c = 4, A_σ = 3/2 + 4/3 = 17/6, A_κ = 3·7/6 + 12 + 16 = 31.5, B = 49.
     """
     assert v1_printed(BY_HAND) == pytest.approx(760 / 3)
     assert v2_printed(BY_HAND) == pytest.approx(208 / 3)
@@ -217,7 +219,7 @@ def test_corollary_1_takes_of_the_order_of_one_over_epsilon_squared_iterations()
 
 
 def test_remark_3_printed_condition_admits_smaller_steps_than_the_earlier_work():
-    """C = 50, τ = 1, q = 0: (15) asks for ηL ≤ 1/50, the earlier bound for ηL + 16η²L² ≤ 1, ηL ≤ (√65 − 1)/32 = 0.22."""
+    """C = 50, τ = 1, q = 0: (15) asks for ηL ≤ 1/50, the earlier bound for ηL + 16η²L² ≤ 1, ηL ≤ (√65−1)/32 = 0.22."""
     s, largest = replace(BASE, tau1=1), (math.sqrt(65) - 1) / 32
     assert all(sdfeel.remark3_condition(s, 0.9999 * largest).values())
     assert not any(sdfeel.remark3_condition(s, 1.0001 * largest).values())
