@@ -25,7 +25,7 @@ def test_constants_are_the_mean_squares(tau1, tau2):
 
 
 @pytest.mark.parametrize(("taus", "values"), [((5, 1), (6, 6)), ((5, 2), (28.5, 8.5)), ((5, 5), (196, 116))])
-def test_constants_of_the_spec(taus, values):
+def test_constants_by_hand(taus, values):
     assert (hiersfl.constant_c(*taus), hiersfl.constant_d(*taus)) == pytest.approx(values)
 
 
@@ -130,8 +130,8 @@ def train(cut: int, seed: int, rounds: int) -> tuple[hiersfl.Setting, float, dic
     """Train in exact moments: six clients in two cells, f_i = ½Σ_l L(w_l − c_il)², noise of variance σ_l².
 
     Layers below `cut` are averaged in a cell every τ1 = 3 steps, those above at every step; τ2 = 2. What is returned
-    is by layer: of the first round what the lemmas speak of, of every round E(∂_l f(x^κ))². G_l² + σ_l² is the largest
-    second moment of a stochastic gradient seen in layer l.
+    is by layer: of the first round what the lemmas speak of, of every round E(∂_l f(x^κ))². G_l² is the largest second
+    moment of a client's gradient seen in layer l.
     """
     rng = np.random.default_rng(seed)
     clients, layers, smooth, variance = 6, 4, 0.8, np.array([0.3, 0.0, 1.0, 0.5])

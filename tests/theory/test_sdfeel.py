@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import networkx
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -145,6 +146,17 @@ def test_remark_2_many_exchanges_reach_the_plain_mean_of_equal_cells():
     np.testing.assert_allclose(np.linalg.matrix_power(paper, 50), np.full((6, 6), 1 / 6), atol=1e-11)
     reached = np.linalg.matrix_power(weighted, 300)
     np.testing.assert_allclose(reached, np.outer(cell_weight, np.ones(6)), atol=1e-11)
+
+
+def test_remark_2_the_partially_connected_graph_of_fig_2_is_one_of_seven():
+    """Of the 112 connected graphs with six nodes seven have ζ = 1/3; one of them is regular, and has the fewest links:
+    K₃,₃, a hexagon with its three long diagonals."""
+    six = [g for g in networkx.graph_atlas_g() if len(g) == 6 and networkx.is_connected(g)]
+    third = [g for g in six if abs(mixing_matrix(g, np.full(6, 1 / 6))[1] - 1 / 3) < 1e-9]
+    assert (len(six), len(third)) == (112, 7)
+    regular = [g for g in third if len({degree for _, degree in g.degree}) == 1]
+    assert [networkx.is_isomorphic(g, networkx.complete_bipartite_graph(3, 3)) for g in regular] == [True]
+    assert sorted(g.number_of_edges() for g in third) == [9, 10, 11, 11, 12, 12, 13]
 
 
 @given(settings, st.floats(0.05, 0.9), st.integers(1, 6))
