@@ -333,8 +333,8 @@ def test_the_repaired_theorem_holds_where_drift_moves_the_mean(name, tau1, tau2)
 
 @GRAPHS
 @CASES
-def test_the_printed_theorem_and_lemma_2_were_not_refuted_on_quadratics(name, tau1, tau2, alpha):
-    """Equal clients, the largest step of (15): in these 20 cases both hold, though their proofs do not."""
+def test_the_printed_theorem_and_lemma_2_hold_in_ordinary_cases(name, tau1, tau2, alpha):
+    """Equal clients, the largest step of (15): these 20 cases do not show that both fail, as the hill below does."""
     quadratics, mixing, zeta = problem(name, uneven=False)
     s = quadratics.setting(tau1, tau2, zeta**alpha)
     v2 = v2_printed(s)
@@ -344,3 +344,82 @@ def test_the_printed_theorem_and_lemma_2_were_not_refuted_on_quadratics(name, ta
     assert printed.valid
     assert found.after <= printed.value
     assert found.apart <= lemma2(s, lr, found.own2, fixed=False).value + 1e-12
+
+
+def test_the_printed_theorem_fails_for_unequal_cells_with_the_papers_mixing():
+    """Two clients, m = (.8, .2), F_i = ½(w ∓ 1)², P = ½11ᵀ by (6), τ1 = τ2 = 1: ζ = 0, V1 = V2 = 0, so (16) is 2Δ/(ηK).
+
+    But every gossip takes the plain mean, so training settles at 0 and not at 0.6: ‖∇F‖² tends to 0.36.
+    """
+    two = Quadratics(Topology.of([0, 1], [0.8, 0.2]), np.array([1.0]), np.array([[1.0, -1.0]]), 0.0)
+    mixing, zeta = mixing_matrix(edge_graph("complete", 2), np.full(2, 0.5))
+    found = two.train(mixing, 1, 1, 1, 0.4, 200)
+    printed = theorem1_printed(two.setting(1, 1, zeta, found.gap1), 0.4, 200, 2)
+    assert printed.valid
+    assert printed.value < 0.01 < 0.35 < found.after
+    weighted, zeta = mixing_matrix(edge_graph("complete", 2), two.topology.cell_weight)
+    s = two.setting(1, 1, zeta)
+    assert two.train(weighted, 1, 1, 1, 0.4, 200).gradient2 <= theorem1_fixed(s, 0.4, 200).value
+
+
+def split_by_a_hill(
+    lr: float, period: int, distance: float, rounds: int = 1
+) -> tuple[Setting, float, float, float, float]:
+    """Train F_{1,2} = F ± w, one client per cell, τ1 = 1, τ2 = `period`, all edges averaged by gossip: q = 0, κ = 1.
+
+    F has a hilltop at 0 and valleys at `distance` R to the right, with slopes ±1, and to the left, with slopes ±½, so
+    L = 1, F* = −R²/4. One client runs right and the other, later, left: meanwhile the mean stands on a slope of R/2.
+    Returns the setting, means of ‖∇F(u)‖² over k = 1..K and 0..K−1, the disagreement, and J.
+    """
+
+    def slope(w: np.ndarray) -> np.ndarray:
+        right = np.where(w < distance / 2, -w, w - distance)
+        return np.where(w >= 0, right, np.where(w > -distance / 2, -w / 2, (w + distance) / 2))
+
+    w, pull = np.zeros(2), np.array([-1.0, 1.0])
+    squares, apart, own2 = [0.0], [], []
+    for k in range(1, rounds * period + 1):
+        apart.append(w.var())
+        own2.append(((slope(w) - pull) ** 2).mean())
+        w = w - lr * (slope(w) - pull)
+        if k % period == 0:
+            w = np.full(2, w.mean())
+        squares.append(float(slope(w.mean()) ** 2))
+    top = distance**2 / 4
+    s = Setting(1, period, 0.0, s2=0.5, gap0=top, gap1=top, smooth=1, sigma2=0, kappa2=1, kappa2_mean=1)
+    return s, float(np.mean(squares[1:])), float(np.mean(squares[:-1])), float(np.mean(apart)), float(np.mean(own2))
+
+
+def test_the_printed_theorem_and_lemma_2_fail_for_equal_clients_too():
+    """S5 has consequences: V2 = 0 for τ1 = 1 and ζ^α = 0, so (15) admits η = 1/(LC) = ½ for any τ2, here 80.
+
+    Disagreement then grows as 1.5^t and not as V1's τ⁴. With V2 as repaired (15) would be −3160 and Lemma 2 holds.
+    """
+    s, after, _, apart, own2 = split_by_a_hill(0.5, 80, 1e5)
+    printed = theorem1_printed(s, 0.5, 80, 2)
+    assert printed.valid
+    assert printed.value < after / 3
+    assert lemma2(s, 0.5, own2, fixed=False).value < apart / 3
+    assert apart <= lemma2(s, 0.5, own2, fixed=True).value
+    assert not theorem1_fixed(s, 0.5, 80).valid
+    assert 1 - 2 * 0.5 - 2 * 0.25 * v2_repaired(s) == -3160
+
+
+def test_the_printed_corollary_fails_for_equal_clients_too():
+    """The same at the corollary's own rate, K = τ2 = 4000: η = √(2/4000)."""
+    s, after, *_ = split_by_a_hill(corollary1_rate(replace(BASE, s2=0.5), 4000), 4000, 1e7)
+    printed = corollary1_printed(s, 4000, 2)
+    assert printed.valid
+    assert printed.value < after / 3
+
+
+@pytest.mark.parametrize("period", [2, 10, 80])
+def test_the_repaired_theorem_holds_on_the_hill(period):
+    """The same clients at the largest step that the repair admits, over 20 rounds, near the top and far from it."""
+    lr = 1 / (math.sqrt(8) * (period - 1))
+    for distance in (1e5, 5.0):
+        s, _, before, apart, _ = split_by_a_hill(lr * (1 - 1e-12), period, distance, rounds=20)
+        whole = theorem1_fixed(s, lr * (1 - 1e-12), 20 * period)
+        assert whole.valid
+        assert before <= whole.value
+        assert apart <= sum(disagreement_fixed(s, lr).values())

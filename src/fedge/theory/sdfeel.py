@@ -18,7 +18,8 @@ The printed forms take the paper's Δ and κ², gap1 and kappa2. The fixed ones 
 and kappa2_mean, which suffices for them. The lemmas, and what is wrong with them, are in `sdfeel_lemmas`.
 
 What is wrong in print:
-- The proof of Theorem 1 uses Lemma 5, which fails as soon as clients differ.
+- Theorem 1 uses Lemma 5, which fails as soon as clients differ, and Lemma 2. It is false itself: for equal clients with
+  τ1 = 1 and q = 0, where V2 is 0 and (15) admits η = 1/(LC) for any τ2; and for unequal cells with the paper's P.
 - V1: the factor τ² stands outside the bracket in Lemma 2 and on Λ only in Lemma 8 (`v1_lemma8`, the one that follows).
 - V2: the sum is τ(τ−1)/2, not 2τ²(τ1−1)/τ1, and the factor ρ is lost (`v2_repaired`).
 - Condition (15) has a factor C, the number of clients, which Jensen's inequality does not need.
