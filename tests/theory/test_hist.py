@@ -232,6 +232,8 @@ def test_remark_1_by_hand():
     """BY_HAND: (4·13 + 50·2·3)√(2/T) = 352·0.1 at T = 200, 24·2·7/√400 = 16.8, equal at Ñ = 336/352."""
     assert list(hist.remark1_terms(BY_HAND, 200).values()) == pytest.approx([35.2, 16.8])
     assert hist.remark1_crossover(BY_HAND) == pytest.approx(336 / 352)
+    assert hist.remark1_rate(BY_HAND, 200) == hist.corollary1_rate(BY_HAND, 200) == pytest.approx(0.05)
+    assert hist.remark1_rate(replace(BY_HAND, sizes=[9, 9, 9]), 100) == pytest.approx(0.1)
 
 
 def test_remark_1_small_cells_are_ruled_by_n_tilde_and_large_ones_not_by_t_alone():
@@ -270,3 +272,42 @@ def test_terms_by_hand(bound, terms):
     """N = 3, Ñ = 2, H = 2, E = 4, γ = 0.01, L = 2, σ² = 3, δ1² = 5, δ2² = 7, X = 11, Δ = 13, T = 100."""
     assert list(bound.terms.values()) == pytest.approx(terms)
     assert bound.value == pytest.approx(sum(terms))
+
+
+@pytest.mark.parametrize(
+    ("conditions", "limits"),
+    [
+        (lambda lr: hist.condition12(BY_HAND, lr), [math.inf, 1 / (256 * math.sqrt(2)), 1 / 6, 1 / 24, 1 / 32]),
+        (
+            lambda lr: hist.theorem1_unsimplified_fixed(BY_HAND, lr, 9).conditions,
+            [1 / (8 * math.sqrt(1944)), 1 / (8 * math.sqrt(216)), 1 / (4 * math.sqrt(18)), 1 / 2],
+        ),
+        (lambda lr: hist.lemma1(BY_HAND, lr, 1, 2, 3, fixed=True).conditions, [1 / 2]),
+        (lambda lr: hist.lemma2(BY_HAND, lr, 1, 3, fixed=True).conditions, [1 / (8 * math.sqrt(216))]),
+        (lambda lr: hist.lemma3(BY_HAND, lr).conditions, [1 / (4 * math.sqrt(18))]),
+    ],
+)
+def test_each_condition_ends_where_it_says(conditions, limits):
+    """N = 3, H = 2, E = 4, L = 2, Ñ = 2: 32·4·√2·2, 2/(3·2·2), 3·4·2, 4·4·2; 972·2, 54·4 and 18 under the roots."""
+    names = list(conditions(1.0))
+    assert len(names) == len(limits)
+    for name, limit in zip(names, limits, strict=True):
+        if math.isfinite(limit):
+            assert conditions(limit * (1 - 1e-9))[name]
+            assert not conditions(limit * (1 + 1e-9))[name]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "local_steps", "period", "limit"),
+    [
+        ([1, 2, 2], 2, 4, 1 / (32 * 4 * math.sqrt(2))),
+        ([100] * 3, 4, 4, 0.03 / (3 * 4)),
+        ([1] * 3, 100, 100, 1 / (3 * 100**2)),
+        ([1] * 2000, 1, 1000, 1 / (2001 * 1000)),
+        ([5], 2, 4, 0.2 / 2),
+    ],
+)
+def test_each_part_of_12_can_be_the_largest_rate(sizes, local_steps, period, limit):
+    """L = 2 halves it. One cell has no first part."""
+    s = replace(BY_HAND, sizes=sizes, local_steps=local_steps, period=period)
+    assert hist.largest_rate(s) == pytest.approx(limit / 2)
