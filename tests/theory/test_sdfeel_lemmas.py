@@ -218,3 +218,11 @@ def test_lemmas_2_8_and_9_by_hand():
     ]
     nine = [list(lemma9(s, 0.1, 7, fixed=f).terms.values()) for f in (False, True)]
     assert nine == [pytest.approx([0.02 * 40 * 1.5, 0.02 * 40 * 7]), pytest.approx([0.02 * 20 * 6, 0.02 * 20 * 14])]
+
+
+def test_lemma_5_by_hand():
+    """η = 0.1, L = 2, ‖∇F‖² = 3, J = 5, D = 7, s2 = ½, σ² = 2, κ² = 1 in the mean and 9 at most, C = 2."""
+    s = replace(BASE, smooth=2.0, s2=0.5, sigma2=2.0, kappa2=9.0)
+    printed, fixed = (list(lemma5(s, 0.1, 3.0, 5.0, 7.0, 2, fixed=f).terms.values()) for f in (False, True))
+    assert printed == pytest.approx([-0.15, -0.05 * 0.6 * 5, 0.05 * 4 * 7, 0.01])
+    assert fixed == pytest.approx([-0.15, -0.05 * 0.8 * 5, 0.1 * 4 * 7, 0.01, 0.1])
