@@ -39,9 +39,9 @@ def test_largest_h_and_e_are_the_last_that_12_admits(sizes, steps, smooth):
 
 
 def test_largest_h_and_e_by_hand():
-    """BY_HAND has N = 3, Ñ = 2, L = 2. T = 648: ÑT = 1296, H ≤ min{6/√6, 2^1.5·√648/6 = 12}; E ≤ 36/2·1/(32√2).
+    """N = 3, L = 2. Ñ = 2, T = 648: ÑT = 1296, H ≤ min{6/√6, 2^1.5·√648/6 = 12}, E ≤ 36/2·min{1/4, 1/(32√2)}.
 
-    Without the first, T = 8: min{2/√6, 8/6}: for Ñ < 1 the other one rules: n_j = 30, Ñ = 0.1, √0.001·√8/6 is the less.
+    n_j = 30, so Ñ = 0.1, and T = 8: the second part of H's rules, 0.1^1.5·√8/6 = 0.015 against 0.8^0.25/√6 = 0.39.
     """
     assert hist.largest_local_steps(BY_HAND, 648) == pytest.approx(6 / math.sqrt(6))
     assert hist.largest_period(BY_HAND, 648) == pytest.approx(18 / (32 * math.sqrt(2)))
