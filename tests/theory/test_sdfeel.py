@@ -1,22 +1,25 @@
+"""SD-FEEL's constants, Theorem 1, Corollary 1 and the remarks."""
+
 import math
 from dataclasses import replace
 
+import networkx
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fedge.core.graph import edge_graph, mixing_matrix
-from fedge.core.topology import Topology
+from fedge.errors import ConfigError
+from fedge.theory import sdfeel
 from fedge.theory.sdfeel import (
     Setting,
     corollary1_fixed,
     corollary1_printed,
     corollary1_rate,
     disagreement_fixed,
-    lemma2_printed,
-    lemma5,
-    lemma6,
+    iterations_fixed,
+    iterations_printed,
     theorem1_fixed,
     theorem1_printed,
     v1_lemma8,
@@ -24,12 +27,15 @@ from fedge.theory.sdfeel import (
     v2_printed,
     v2_repaired,
 )
+from fedge.theory.sdfeel_lemmas import lemma8
 
 settings = st.builds(
-    Setting, tau1=st.integers(1, 10), tau2=st.integers(1, 5), q=st.floats(0, 0.95), s2=st.floats(0.01, 1),
-    gap=st.floats(0, 10), smooth=st.floats(0.1, 10), sigma2=st.floats(0, 5), kappa2=st.floats(0, 5),
+    lambda kappa2, share, **rest: Setting(kappa2=kappa2, kappa2_mean=share * kappa2, **rest),
+    tau1=st.integers(1, 10), tau2=st.integers(1, 5), q=st.floats(0, 0.95), s2=st.floats(0.01, 1),
+    gap0=st.floats(0, 10), gap1=st.floats(0, 10), smooth=st.floats(0.1, 10), sigma2=st.floats(0, 5),
+    kappa2=st.floats(0, 5), share=st.floats(0, 1),
 )  # fmt: skip
-BASE = Setting(tau1=5, tau2=1, q=0.0, s2=0.02, gap=2.0, smooth=1.0, sigma2=1.0, kappa2=1.0)
+BASE = Setting(tau1=5, tau2=1, q=0.0, s2=0.02, gap0=2.0, gap1=2.0, smooth=1.0, sigma2=1.0, kappa2=1.0, kappa2_mean=1.0)
 
 
 def test_constants_at_the_papers_setting():
@@ -41,22 +47,114 @@ def test_constants_at_the_papers_setting():
     assert v2_repaired(replace(BASE, tau1=1, tau2=5)) == pytest.approx(20)
 
 
+def test_lambda_and_rho_sum_the_series_they_stand_for():
+    """Λ = Σ_{i≥1} (q^{2i} + 2q^i + q^{i+1}/(1−q)) and ρ = 2 + Σ_{i≥1} q^i, at q = 1/2: 1/3 + 2 + 1 and 3."""
+    powers = 0.5 ** np.arange(1, 60)
+    assert sdfeel.big_lambda(0.5) == pytest.approx((powers**2 + 2 * powers + 0.5 * powers / 0.5).sum())
+    assert sdfeel.big_lambda(0.5) == pytest.approx(10 / 3)
+    assert sdfeel.rho(0.5) == pytest.approx(2 + powers.sum()) == pytest.approx(3)
+
+
+def test_a_mean_over_clients_is_at_most_the_bound_on_every_client():
+    with pytest.raises(ConfigError, match="kappa2_mean=2 is above kappa2=1"):
+        replace(BASE, kappa2_mean=2.0)
+
+
+def test_each_form_takes_its_own_gap_and_dissimilarity():
+    """The paper's Δ is that of u_1 and its κ bounds every client; the repair needs u_0 and the mean over clients."""
+    printed, fixed = theorem1_printed(BASE, 0.01, 100, 50), theorem1_fixed(BASE, 0.01, 100)
+    for other in (replace(BASE, gap0=7.0), replace(BASE, kappa2_mean=0.5)):
+        assert theorem1_printed(other, 0.01, 100, 50) == printed
+        assert theorem1_fixed(other, 0.01, 100) != fixed
+    for other in (replace(BASE, gap1=7.0), replace(BASE, kappa2=3.0)):
+        assert theorem1_printed(other, 0.01, 100, 50) != printed
+        assert theorem1_fixed(other, 0.01, 100) == fixed
+
+
+BY_HAND = Setting(2, 2, 0.5, s2=0.5, gap0=3, gap1=4, smooth=2, sigma2=5, kappa2=7, kappa2_mean=6)
+
+
+def test_terms_by_hand():
+    """τ = 4, q = ½: Λ = 10/3, ρ = 3, drift = 4·1·5/6 + 1·5/6 = 25/6; V1 = 16(10/3 + 12.5) = 760/3.
+
+    V2 = 16(10/3 + 1) = 208/3. η = 0.1, K = 10, C = 2, L = 2.
+
+    Fixed: c = 4, A_σ = 3/2 + 4/3 = 17/6, A_κ = 3·7/6 + 12 + 16 = 31.5, B = 49.
+    """
+    assert v1_printed(BY_HAND) == pytest.approx(760 / 3)
+    assert v2_printed(BY_HAND) == pytest.approx(208 / 3)
+    assert v1_lemma8(BY_HAND) == pytest.approx(160 / 3 + 12.5)
+    assert v2_repaired(BY_HAND) == pytest.approx(160 / 3 + 3 * (4 + 1))
+    printed = theorem1_printed(BY_HAND, 0.1, 10, 2)
+    assert list(printed.terms.values()) == pytest.approx([8, 0.5, 0.08 * 760 / 3 * 5, 0.08 * (760 + 104) / 3 * 7])
+    assert not printed.valid
+    fixed = theorem1_fixed(BY_HAND, 0.1, 10)
+    assert list(fixed.terms.values()) == pytest.approx([6, 0.5, 4 * 0.04 * 5 * 17 / 6, 4 * 0.08 * 6 * 31.5])
+    assert fixed.conditions == {"η ≤ 1/L": True, "8η²L²(τ−1+c)² ≤ 1": False}
+
+
 def test_fixed_is_sgd_where_every_step_averages():
-    """τ = 1 and q = 0: 2Δ/(ηK) + Lηs2σ² and nothing else."""
-    found = theorem1_fixed(replace(BASE, tau1=1), 0.1, 100)
-    assert found.valid
-    assert found.value == pytest.approx(2 * 2 / (0.1 * 100) + 0.1 * 0.02)
+    """Remark 3, first half: τ = 1, q = 0 leave 2Δ/(ηK) + Lηs2σ², SGD's bound, in print too; but (15) is η ≤ 1/(LC)."""
+    s = replace(BASE, tau1=1)
+    fixed, printed = theorem1_fixed(s, 0.1, 100), theorem1_printed(s, 0.1, 100, 50)
+    assert fixed.valid
+    assert fixed.value == pytest.approx(2 * 2 / (0.1 * 100) + 0.1 * 0.02)
+    assert printed.value == pytest.approx(fixed.value)
+    assert not printed.valid
+    assert theorem1_printed(s, 0.02, 100, 50).valid
+    assert theorem1_fixed(s, 1.0, 100).valid
 
 
-@given(settings, st.floats(1e-4, 0.1), st.sampled_from(["tau1", "tau2", "q", "sigma2", "kappa2", "gap"]))
+@given(settings, st.floats(1e-4, 0.1), st.sampled_from(["tau1", "tau2", "q", "sigma2", "kappa2", "gap0", "gap1"]))
 def test_bounds_grow_with_every_hardship(s, lr, field):
-    """Rarer averaging (τ1, τ2), a sparser graph or fewer exchanges (q = ζ^α), more noise, less alike clients."""
+    """Remark 1 (τ1, τ2), Remark 2 with its sign mended (q = ζ^α), more noise, less alike clients, a worse start."""
     worse = replace(s, **{field: getattr(s, field) + (1 if field.startswith("tau") else 0.04)})
     assume(worse.q < 1)
+    if field == "kappa2":
+        worse = replace(worse, kappa2_mean=s.kappa2_mean + 0.04)
     for theorem in (lambda s: theorem1_printed(s, lr, 1000, 50), lambda s: theorem1_fixed(s, lr, 1000)):
         assert theorem(worse).value >= theorem(s).value * (1 - 1e-12)
     assert v1_lemma8(worse) >= v1_lemma8(s) * (1 - 1e-12)
     assert v2_repaired(worse) >= v2_repaired(s) * (1 - 1e-12)
+
+
+def test_remark_1_is_strict():
+    """From (1,1), longer periods raise the printed bound; a bound that forgot τ1 or τ2 would stay."""
+    values = [
+        theorem1_printed(replace(BASE, tau1=a, tau2=b), 1e-3, 1000, 50).value for a, b in ((1, 1), (2, 1), (1, 2))
+    ]
+    assert values[0] < min(values[1:])
+
+
+@pytest.mark.parametrize("tau", [(1, 1), (5, 1), (5, 5)])
+def test_remark_2_has_the_wrong_sign(tau):
+    """The print says that the bound decreases with ζ^α: it grows, over the paper's ζ = 0, 1/3, 0.6 and as ζ^α → 1."""
+    s = replace(BASE, tau1=tau[0], tau2=tau[1])
+    values = [theorem1_printed(replace(s, q=q), 1e-3, 1000, 50).value for q in (0, 1 / 3, 0.6, 0.9)]
+    assert values == sorted(values)
+    assert values[0] < values[-1]
+
+
+def test_remark_2_many_exchanges_reach_the_plain_mean_of_equal_cells():
+    """Ring of six, α = 50: ζ^α = 0.6⁵⁰ ≈ 8e-12. For unequal cells the paper's P still reaches the plain mean of the
+    edges, which is not u; the weighted one reaches u."""
+    ring = edge_graph("ring", 6)
+    cell_weight = np.arange(1, 7) / 21
+    paper, weighted = (mixing_matrix(ring, w)[0] for w in (np.full(6, 1 / 6), cell_weight))
+    np.testing.assert_allclose(np.linalg.matrix_power(paper, 50), np.full((6, 6), 1 / 6), atol=1e-11)
+    reached = np.linalg.matrix_power(weighted, 300)
+    np.testing.assert_allclose(reached, np.outer(cell_weight, np.ones(6)), atol=1e-11)
+
+
+def test_remark_2_the_partially_connected_graph_of_fig_2_is_one_of_seven():
+    """Of the 112 connected graphs with six nodes seven have ζ = 1/3; one of them is regular, and has the fewest links:
+    K₃,₃, a hexagon with its three long diagonals."""
+    six = [g for g in networkx.graph_atlas_g() if len(g) == 6 and networkx.is_connected(g)]
+    third = [g for g in six if abs(mixing_matrix(g, np.full(6, 1 / 6))[1] - 1 / 3) < 1e-9]
+    assert (len(six), len(third)) == (112, 7)
+    regular = [g for g in third if len({degree for _, degree in g.degree}) == 1]
+    assert [networkx.is_isomorphic(g, networkx.complete_bipartite_graph(3, 3)) for g in regular] == [True]
+    assert sorted(g.number_of_edges() for g in third) == [9, 10, 11, 11, 12, 12, 13]
 
 
 @given(settings, st.floats(0.05, 0.9), st.integers(1, 6))
@@ -69,6 +167,8 @@ def test_isolated_cells_have_no_bound_unless_nothing_drives_them_apart():
     assert math.isinf(theorem1_fixed(replace(BASE, q=1.0), 0.01, 100).value)
     assert not theorem1_fixed(replace(BASE, q=1.0), 0.01, 100).valid
     assert math.isinf(theorem1_printed(replace(BASE, q=1.0), 0.01, 100, 50).value)
+    alike = replace(BASE, q=1.0, sigma2=0.0, kappa2=0.0, kappa2_mean=0.0)
+    assert theorem1_fixed(alike, 0.01, 100).value == theorem1_printed(alike, 0.01, 100, 50).value == pytest.approx(4)
 
 
 def test_corollary_needs_c_cubed_iterations_as_printed():
@@ -77,6 +177,8 @@ def test_corollary_needs_c_cubed_iterations_as_printed():
     assert not corollary1_printed(s, 124_999, 50).valid
     assert corollary1_printed(s, 125_001, 50).valid
     assert corollary1_fixed(s, 51).valid
+    assert iterations_printed(s, 0.1, 50)["condition"] == 125_000
+    assert iterations_fixed(s, 0.1)["condition"] == 50
 
 
 def test_corollary_is_the_theorem_at_its_rate():
@@ -89,107 +191,71 @@ def test_corollary_is_the_theorem_at_its_rate():
         assert corollary[name] == pytest.approx(theorem[name])
 
 
-def simulate(topology, mixing, alpha, tau1, tau2, lr, steps, curvature, centre, sigma2):
-    """SD-FEEL on F_i = ½(w−c_i)ᵀH(w−c_i), H diagonal, Gaussian noise: exact first and second moments, no sampling.
+def test_iterations_by_hand():
+    """s2 = ¼, L = Δ = 1, σ² = 2, κ = 0, τ = 2, q = 0: Λ = 0, V1 = 4·2·5/6 = 20/3, (17) is 2/√K + (320/3)/K ≤ ε = 1.
 
-    Returns the means over k of E‖∇F(u_k)‖² and of E‖W_k(I − A)‖²_m.
+    √K = (2 + √(4 + 1280/3))/2 = 11.376, K = 129.4. (15) with C = 4, V2 = 4: 8/√K + 32/K ≤ 1, √K = 4 + √48, K = 119.4.
+    Fixed: A_σ = ½, D̄ = 2η²σ², so 2/√K + 16/K ≤ 1, √K = 1 + √17, K = 26.2; and B = 1, K ≥ 8/s2 = 32.
     """
-    m, clients = topology.weight, topology.clients
-    apart = np.eye(clients) - topology.cloud_operator
-    weighted = np.diag(m)
-    mean = np.zeros((len(curvature), clients))
-    covariance = np.zeros((len(curvature), clients, clients))
-    centre_mean = centre @ m
-    gradients, spreads = [], []
-    for k in range(1, steps + 1):
-        u = mean @ m - centre_mean
-        gradients.append(sum(h**2 * (u[i] ** 2 + m @ covariance[i] @ m) for i, h in enumerate(curvature)))
-        spreads.append(sum(
-            (mean[i] @ apart) @ weighted @ (mean[i] @ apart) + np.trace(apart @ weighted @ apart.T @ covariance[i])
-            for i in range(len(curvature))
-        ))  # fmt: skip
-        if k % (tau1 * tau2) == 0:
-            t = topology.gossip_operator(mixing, alpha)
-        else:
-            t = topology.edge_operator if k % tau1 == 0 else topology.identity
-        for i, h in enumerate(curvature):
-            mean[i] = ((1 - lr * h) * mean[i] + lr * h * centre[i]) @ t
-            noise = lr**2 * sigma2 / len(curvature) * np.eye(clients)
-            covariance[i] = t.T @ ((1 - lr * h) ** 2 * covariance[i] + noise) @ t
-    return np.mean(gradients), np.mean(spreads)
+    s = Setting(2, 1, 0.0, s2=0.25, gap0=1, gap1=1, smooth=1, sigma2=2, kappa2=0, kappa2_mean=0)
+    assert iterations_printed(s, 1.0, 4) == {"accuracy": 130, "condition": 120}
+    assert iterations_fixed(s, 1.0) == {"accuracy": 27, "condition": 32}
+    assert math.isinf(iterations_fixed(replace(s, q=1.0), 1.0)["accuracy"])
 
 
-@pytest.mark.parametrize("name", ["ring", "bipartite", "complete", "star", "path"])
-@pytest.mark.parametrize(("tau1", "tau2", "alpha"), [(1, 1, 1), (5, 1, 1), (3, 2, 2), (2, 4, 1)])
-@pytest.mark.parametrize("uneven", [False, True])
-def test_fixed_bound_holds_on_quadratics(name, tau1, tau2, alpha, uneven):
-    """Every constant is known: L = max h, κ² = Σ m_i‖H(c_i − c̄)‖², σ² as drawn, Δ = F(0) − F(c̄)."""
-    rng = np.random.default_rng(3)
-    cell = np.repeat(np.arange(6), 2)
-    topology = Topology.of(cell, rng.integers(1, 9, 12) if uneven else np.ones(12))
-    mixing, zeta = mixing_matrix(edge_graph(name, 6), topology.cell_weight)
-    curvature, centre, sigma2, steps = np.array([0.2, 1.0]), rng.normal(0, 2, (2, 12)), 0.5, 240
-    mean = centre @ topology.weight
-    kappa2 = sum(topology.weight @ (h * (centre[i] - mean[i])) ** 2 for i, h in enumerate(curvature))
-    gap = 0.5 * curvature @ mean**2
-    q = zeta**alpha
-    setting = Setting(tau1, tau2, q, float(topology.weight @ topology.weight), gap, 1.0, sigma2, kappa2)
-    b = tau1 * tau2 - 1 + tau1 * tau2 * q / (1 - q)
-    lr = 0.9 * min(1.0, 1 / (math.sqrt(8) * b) if b else 1.0)
-    gradient, spread = simulate(topology, mixing, alpha, tau1, tau2, lr, steps, curvature, centre, sigma2)
-    found = theorem1_fixed(setting, lr, steps)
-    assert found.valid
-    assert gradient <= found.value
-    assert spread <= sum(disagreement_fixed(setting, lr).values()) + 1e-12
+@given(settings, st.floats(0.01, 10), st.integers(1, 60))
+def test_iterations_are_the_least_that_do(s, epsilon, clients):
+    """At K the corollary is at most ε and its condition holds; at K − 1 one of them does not."""
+    for needed, corollary in (
+        (iterations_printed(s, epsilon, clients), lambda k: corollary1_printed(s, k, clients)),
+        (iterations_fixed(s, epsilon), lambda k: corollary1_fixed(s, k)),
+    ):
+        assert corollary(needed["accuracy"]).value <= epsilon * (1 + 1e-9)
+        assert corollary(needed["condition"] + 1).valid
+        if needed["accuracy"] > 1:
+            assert corollary(needed["accuracy"] - 1).value > epsilon * (1 - 1e-9)
+        if needed["condition"] > 2:
+            assert not corollary(needed["condition"] - 2).valid
 
 
-def test_the_printed_lemma_5_fails_where_clients_differ():
-    """S1: F_{1,2} = ½(w ∓ 1)², w_i = u = 0, η = 0.1, no noise: F(u) stays, the print has it fall by 0.05·0.8."""
-    s = replace(BASE, s2=0.5, sigma2=0.0, kappa2=1.0)
-    printed, fixed = (lemma5(s, 0.1, 0.0, 1.0, 0.0, clients=2, fixed=f).value for f in (False, True))
-    assert printed == pytest.approx(-0.04)
-    assert printed < 0 <= fixed
+def test_corollary_1_takes_of_the_order_of_one_over_epsilon_squared_iterations():
+    """K ε² → ((2LΔ + σ²)² s2) = 0.5: (2·2 + 1)²·0.02, printed and fixed; at ε = 1e-9 within a thousandth."""
+    s = replace(BASE, tau1=2)
+    for needed in (iterations_printed(s, 1e-9, 50), iterations_fixed(s, 1e-9)):
+        assert needed["accuracy"] * 1e-18 == pytest.approx(0.5, rel=1e-3)
 
 
-@given(st.integers(0, 10**6), st.integers(1, 6), st.floats(0.001, 1))
-def test_the_fixed_lemmas_5_and_6_hold_on_quadratics(seed, clients, lr):
-    """F_i = ½(w − c_i)ᵀH(w − c_i), exact gradients: ∇F_i − ∇F is H(c̄ − c_i) at any model; L = 1 ≥ H."""
-    rng = np.random.default_rng(seed)
-    m, h = rng.dirichlet(np.ones(clients)), rng.uniform(0, 1, 3)
-    centre, w = rng.normal(size=(3, clients)), rng.normal(size=(3, clients))
-    mean, u = centre @ m, w @ m
-    own, whole = h[:, None] * (w - centre), h[:, None] * (w - mean[:, None])
-    after = u - lr * own @ m
-    fall = 0.5 * h @ ((after - mean) ** 2 - (u - mean) ** 2)
-    unlike = ((own - whole) ** 2).sum(0)
-    s = replace(BASE, s2=float(m @ m), sigma2=0.0, kappa2=float(m @ unlike))
-    gradient2, own2, apart = float((h**2) @ (u - mean) ** 2), m @ (own**2).sum(0), m @ ((w.T - u) ** 2).sum(1)
-    assert fall <= lemma5(s, lr, gradient2, own2, apart, clients, fixed=True).value + 1e-12
-    s = replace(s, kappa2=float(unlike.max()))
-    assert m @ (whole**2).sum(0) <= lemma6(s, own2, fixed=True).value * (1 + 1e-12)
+# Remark 3: the comparison with Castiglia, Das, Patterson for IID clients.
 
 
-def test_lemma_2_as_printed():
-    """(τ1, τ2) = (5, 1), q = 0: Λ = 0, ρ = 2; V1 = 25·2·(4·11/6) = 366.7, V2 = 25·2·4/5 = 40."""
-    s = Setting(5, 1, 0.0, s2=0.5, gap=1, smooth=1, sigma2=2, kappa2=3)
-    terms = lemma2_printed(s, 0.1, 7).terms
-    assert list(terms.values()) == pytest.approx([0.02 * 1100 / 3 * 2, 0.02 * (1100 / 3 + 20) * 3, 0.02 * 40 * 7])
+def test_remark_3_printed_condition_admits_smaller_steps_than_the_earlier_work():
+    """C = 50, τ = 1, q = 0: (15) asks for ηL ≤ 1/50, the earlier bound for ηL + 16η²L² ≤ 1, ηL ≤ (√65−1)/32 = 0.22."""
+    s, largest = replace(BASE, tau1=1), (math.sqrt(65) - 1) / 32
+    assert all(sdfeel.remark3_condition(s, 0.9999 * largest).values())
+    assert not any(sdfeel.remark3_condition(s, 1.0001 * largest).values())
+    assert not any(sdfeel.condition15(s, 0.9999 * largest, 50).values())
+    assert not any(sdfeel.remark3_condition(replace(s, q=1.0), 1e-9).values())
 
 
-def test_the_printed_lemma_6_drops_a_cross_term():
-    """S2: F_{1,2} = 2w ∓ cos w at w = ∓π/2, m = (½, ½), κ = 1, J = 1: Σ m_i‖∇F(w_i)‖² is 4, the print allows 1.5."""
-    s = replace(BASE, s2=0.5, kappa2=1.0)
-    own = 2 + np.array([1.0, -1.0]) * np.sin([-np.pi / 2, np.pi / 2])  # ∇F_i(w_i); ∇F = 2 everywhere
-    j = (0.5 * own**2).sum()
-    printed, fixed = (lemma6(s, j, fixed=f).value for f in (False, True))
-    assert printed == pytest.approx(1.5)
-    assert printed < 4 <= fixed
+def test_remark_3_condition_by_hand():
+    """q = ½: Γ = 2/3 + 4 + 2 = 20/3 = Λ/q. τ = 2: ηL + 8·4·(20/3)η²L² is 0.05 + 0.5333 at ηL = 0.05, 1.2 at 0.07125…"""
+    s = replace(BASE, tau1=2, q=0.5)
+    edge = (-1 + math.sqrt(1 + 4 * 640 / 3)) / (2 * 640 / 3)
+    assert all(sdfeel.remark3_condition(s, edge * (1 - 1e-9)).values())
+    assert not any(sdfeel.remark3_condition(s, edge * (1 + 1e-9)).values())
+    assert sdfeel.big_lambda(0.5) / 0.5 == pytest.approx(20 / 3)
 
 
-def test_the_papers_operator_loses_the_mean_for_unequal_cells():
-    """S3: m = (.6, .1, .2, .1) in two cells with P = ½11ᵀ: H2·m ≠ m and ‖H1 − A‖ = 1.233, not 1."""
-    topology = Topology.of([0, 0, 1, 1], [0.6, 0.1, 0.2, 0.1])
-    m = topology.weight
-    mixed = topology.gossip_operator(np.full((2, 2), 0.5), 1) @ m
-    np.testing.assert_allclose(mixed, [0.43, 0.07, 0.33, 0.17], atol=5e-3)
-    assert np.linalg.norm(topology.edge_operator - topology.cloud_operator, 2) == pytest.approx(1.233, abs=1e-3)
+@given(settings, st.floats(1e-5, 1))
+def test_remark_3_without_the_factor_c_every_step_of_the_earlier_work_is_admitted(s, lr):
+    """Λ = qΓ and Γ ≥ 2 give 2V2 ≤ 2τ²(qΓ + 2) ≤ 4τ²Γ, half of the earlier 8τ²Γ; only the factor C stands against it."""
+    if all(sdfeel.remark3_condition(s, lr).values()):
+        assert all(sdfeel.condition15(s, lr, 1).values())
+
+
+@given(settings, st.floats(1e-4, 0.1))
+def test_for_iid_clients_the_repair_is_never_the_looser_one(s, lr):
+    """κ = 0: 4A_σ ≤ 2V1, even with the smaller V1 of Lemma 8; A_σ is linear in τ where V1 is quadratic."""
+    s = replace(s, kappa2=0.0, kappa2_mean=0.0, gap1=s.gap0)
+    assert theorem1_fixed(s, lr, 1000).value <= theorem1_printed(s, lr, 1000, 50).value * (1 + 1e-12)
+    assert disagreement_fixed(s, lr)["noise"] <= lemma8(s, lr, fixed=True).terms["noise"] * (1 + 1e-12)

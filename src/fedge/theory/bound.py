@@ -18,3 +18,8 @@ class Bound:
 
 def bound(terms: dict[str, float], conditions: dict[str, bool]) -> Bound:
     return Bound(terms, all(conditions.values()), conditions)
+
+
+def times(factor: float, cause: float) -> float:
+    """Multiply, where an infinite factor on an absent cause is no cost."""
+    return factor * cause if cause else 0.0

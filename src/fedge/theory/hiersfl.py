@@ -65,9 +65,36 @@ def _squares(tau1: int, tau2: int) -> float:
     return tau1**2 * (tau2 - 1) * (2 * tau2 - 1) / 6 + (tau1 - 1) * (2 * tau1 - 1) / 6
 
 
-def lemma23(s: Setting, lr: float) -> Bound:
-    """Bound how far a cloud round moves the model: E‖x^{κ+1} − x^κ‖² ≤ η²τ²Γ."""
-    return bound({"stochastic gradients": lr**2 * s.tau**2 * s.everything}, {})
+def lemma1(s: Setting, inner: float, client_move2: float, server_move2: float) -> Bound:
+    """Bound one cloud round: E f(x^{κ+1}) − E f(x^κ) ≤ E⟨∇f, x^{κ+1} − x^κ⟩ + (L/2)E‖x_r^{κ+1} − x_r^κ‖² + that of x_s.
+
+    Lemma 4 bounds `inner`, Lemma 2 how far the clients' half moves and Lemma 3 the servers' half.
+    """
+    return bound(
+        {
+            "inner product": inner,
+            "clients' half": s.smooth / 2 * client_move2,
+            "servers' half": s.smooth / 2 * server_move2,
+        },
+        {},
+    )
+
+
+def lemma2(s: Setting, lr: float, own2: float) -> Bound:
+    """Bound how far a cloud round moves the clients' half: E‖x_r^{κ+1} − x_r^κ‖² ≤ η²τ·J_r + η²τ²Σ_{l≤L_c}σ_l².
+
+    J_r = `own2` is the mean over clients of Σ_t E‖∇f_{r,i}(w_i^t)‖², at most τΣ_{l≤L_c}G_l².
+    """
+    return _movement(s, lr, own2, sum(s.variances[: s.cut]))
+
+
+def lemma3(s: Setting, lr: float, own2: float) -> Bound:
+    """Bound the same for the servers' half, the layers above the cut; with Lemma 2, E‖x^{κ+1} − x^κ‖² ≤ η²τ²Γ."""
+    return _movement(s, lr, own2, sum(s.variances[s.cut :]))
+
+
+def _movement(s: Setting, lr: float, own2: float, variance: float) -> Bound:
+    return bound({"gradients": lr**2 * s.tau * own2, "gradient noise": (lr * s.tau) ** 2 * variance}, {})
 
 
 def lemma4(s: Setting, lr: float, gradient2: float, means: float, *, fixed: bool) -> Bound:

@@ -1,4 +1,4 @@
-"""HIST's convergence theory: Theorem 1, Corollary 1 and the lemmas behind them, as printed and fixed.
+"""HIST's convergence theory: Theorem 1, Corollary 1, Remark 1 and the lemmas behind them, as printed and fixed.
 
     mean over t of E‖∇f(x̂^t)‖² ≤ …,  x̂ the union of the cells' means
 
@@ -18,6 +18,7 @@ What is wrong in print:
 - Telescoping (18) → (19) loses a factor 1/T on the optimality gap; at the corollary's step size the printed term grows.
 - Fact 1 needs the vector to be independent of the mask, which holds only at the start of a round. The mask-free bound
   Σ_j‖p_j ⊙ (∇f_j − ∇f)‖² ≤ (N − 1)·δ1² replaces δ1² by (N − 1)·δ1², tight, and the same at N = 2.
+- Corollary 1's second term is O((ÑT)^{-1/2}), not O(T^{-1/2}): large cells make Ñ small and the term large.
 
 At the paper's own N = 4, H = 40, E = 200 condition (12) asks for γL ≤ 9.0e-5: its experiments lie outside. The norm
 term alone exceeds L²‖x − x*‖² when x* is near 0, so the bound is a trend and not a number.
@@ -95,16 +96,25 @@ def _terms(s: Setting, lr: float, gap: float, between: float) -> dict[str, float
     }
 
 
-def theorem1_unsimplified(s: Setting, lr: float, steps: int) -> Bound:
-    """Return (22), fixed, in which no terms are gathered by the step-size condition; it needs less of the step size."""
+def theorem1_unsimplified_printed(s: Setting, lr: float) -> Bound:
+    """(22) gathers no terms by the step-size condition and needs less of it; it has 4Δ/γ and δ1², as (13)."""
+    return _unsimplified(s, lr, 4 * s.gap / lr, s.delta1)
+
+
+def theorem1_unsimplified_fixed(s: Setting, lr: float, steps: int) -> Bound:
+    """It is (22) with 4Δ/(γT) and (N−1)δ1²."""
+    return _unsimplified(s, lr, 4 * s.gap / (lr * steps), (s.cells - 1) * s.delta1)
+
+
+def _unsimplified(s: Setting, lr: float, gap: float, between: float) -> Bound:
     n, h, e, el = s.cells, s.local_steps, s.period, s.smooth
     noise = 2 + 12 * lr * h * el * n / s.inverse + 36 * lr * (n + 1) * e * el
     return bound(
         {
-            "optimality gap": 4 * s.gap / (lr * steps),
+            "optimality gap": gap,
             "gradient noise": noise * lr * el * s.sigma2 * s.inverse,
             "unlike clients in a cell": 24 * lr**2 * n * h**2 * el**2 * s.delta2,
-            "unlike cells": (6 + 648 * lr**2 * (n + 1) * e**2 * el**2) * (n - 1) * s.delta1,
+            "unlike cells": (6 + 648 * lr**2 * (n + 1) * e**2 * el**2) * between,
             "norm of the model": 24 * (n - 1) * el**2 * s.norm,
         },
         {
@@ -165,7 +175,7 @@ def _between(s: Setting, fixed: bool) -> float:
     return (s.cells - 1) * s.delta1 if fixed else s.delta1
 
 
-# Corollary 1
+# Corollary 1, its conditions and Remark 1
 
 
 def corollary1_rate(s: Setting, steps: int) -> float:
@@ -180,3 +190,43 @@ def corollary1_printed(s: Setting, steps: int) -> Bound:
 
 def corollary1_fixed(s: Setting, steps: int) -> Bound:
     return theorem1_fixed(s, corollary1_rate(s, steps), steps)
+
+
+def smallest_horizon(s: Setting) -> float:
+    """Return the T from which on the corollary's rate satisfies (12): γ = (TÑ)^{-1/2} ≤ γ_max."""
+    return 1 / (s.inverse * largest_rate(s) ** 2)
+
+
+def largest_local_steps(s: Setting, steps: int) -> float:
+    """Return the largest H of (12) at the corollary's rate: min{(ÑT)^{1/4}(NL)^{-1/2}, Ñ^{3/2}T^{1/2}/(NL)}."""
+    n_l = s.cells * s.smooth
+    return min((s.inverse * steps) ** 0.25 / math.sqrt(n_l), s.inverse**1.5 * math.sqrt(steps) / n_l)
+
+
+def largest_period(s: Setting, steps: int) -> float:
+    """Return the largest E that (12) admits at the corollary's rate: (ÑT)^{1/2}/L · min{1/(N+1), 1/(32√(N−1))}.
+
+    The paper's order, (ÑT)^{1/2}/N, is the first of the two, the smaller one from N = 1021 on.
+    """
+    share = 1 / (s.cells + 1)
+    if s.cells > 1:
+        share = min(share, 1 / (32 * math.sqrt(s.cells - 1)))
+    return math.sqrt(s.inverse * steps) / s.smooth * share
+
+
+def remark1_terms(s: Setting, steps: int) -> dict[str, float]:
+    """Return what vanishes of the fixed corollary by its order in Ñ: (4Δ + 50Lσ²)√(Ñ/T) and 24Lδ2²/√(ÑT)."""
+    return {
+        "√(Ñ/T)": (4 * s.gap + 50 * s.smooth * s.sigma2) * math.sqrt(s.inverse / steps),
+        "1/√(ÑT)": 24 * s.smooth * s.delta2 / math.sqrt(s.inverse * steps),
+    }
+
+
+def remark1_crossover(s: Setting) -> float:
+    """Return the Ñ at which both are equal; above it, in small cells, the first one leads."""
+    return 24 * s.smooth * s.delta2 / (4 * s.gap + 50 * s.smooth * s.sigma2)
+
+
+def remark1_rate(s: Setting, steps: int) -> float:
+    """With γ = (T·max{Ñ, 1})^{-1/2} what vanishes is O(T^{-1/2}) for Ñ ≤ 1, as Remark 1 has it, in large cells too."""
+    return 1 / math.sqrt(steps * max(s.inverse, 1.0))
