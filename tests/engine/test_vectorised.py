@@ -139,7 +139,7 @@ def test_chunk_sizes_are_halved_down_to_one_client(asked, devices, expected):
     [
         {"algorithm": "hierfavg", "clients": 29},
         {"algorithm": "hierfavg", "clients": 29, "participation": 0.6},
-        {"algorithm": "hist", "clients": 23, "cells": 3, "out_bias": "owner"},  # 3 does not divide its units
+        {"algorithm": "hist", "clients": 23, "cells": 8, "out_bias": "owner"},  # 8 does not divide its units
         {"algorithm": "sdfeel", "clients": 31, "devices": 1},
         {"algorithm": "fedavg", "clients": 17},
     ],

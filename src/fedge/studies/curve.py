@@ -19,7 +19,7 @@ from fedge.errors import RunError
 from fedge.runner import files
 from fedge.runner.rows import Row
 
-COLUMNS = ("accuracy", "global_loss", "edge_accuracy", "consensus")
+COLUMNS = ("accuracy", "global_loss", "objective", "edge_accuracy", "consensus")
 Line = dict[str, Any]  # of a CSV file
 
 
