@@ -1,6 +1,7 @@
 """HIST: masks that partition the model, compact submodels that are the masked ones, modes of what is left over."""
 
 import math
+import sys
 from dataclasses import replace
 
 import jax
@@ -36,6 +37,13 @@ def now(made, index=0):
     return Round(jnp.int32(index), key, jnp.asarray(made.job.algorithm.topology.cell_weight))
 
 
+def blocks(order, cells):
+    """Cut a group's units as the paper does, into blocks of at most two sizes; those that are fewer come first."""
+    least, larger = divmod(len(order), cells)
+    sizes = [least + 1] * larger + [least] * (cells - larger)
+    return np.split(order, np.cumsum(sizes if 2 * larger <= cells else sizes[::-1])[:-1])
+
+
 def masks(anatomy, weights, key, mode):
     """p_j as full-size arrays, cell by cell, from the round's permutations; what every cell trains is 1 for all."""
     order = anatomy.draw(key)
@@ -46,10 +54,8 @@ def masks(anatomy, weights, key, mode):
             mine[path] = np.ones(w.shape)
             if path in anatomy.axis:
                 name, axis = anatomy.axis[path]
-                size = anatomy.units[name] // anatomy.cells
-                end = (cell + 1) * size if cell < anatomy.cells - 1 else anatomy.units[name]
                 keep = np.zeros(anatomy.units[name])
-                keep[np.asarray(order[name])[cell * size : end]] = 1
+                keep[blocks(np.asarray(order[name]), anatomy.cells)[cell]] = 1
                 mine[path] = mine[path] * keep.reshape([-1 if a == axis else 1 for a in range(w.ndim)])
             elif path in anatomy.meeting and mode in ("owner", "none"):
                 ids = next(b for b in anatomy.stacks if cell in b)
@@ -102,10 +108,55 @@ def test_compact_submodels_are_the_masked_model(model, cells, mode):
 
 
 def test_compact_submodels_are_the_masked_model_for_blocks_of_resnet():
-    """Three cells: 32 channels are cut into 10, 10 and 12; running statistics and the shared part included."""
+    """Three cells: 32 channels are cut into 10, 11 and 11, 64 into 22, 21 and 21; running statistics and
+    the shared part included."""
     made = small(algorithm="hist", dtype="float64", model="shallow", clients=3, cells=3, local_steps=1,
                  edge_rounds=2, lr=0.001)  # fmt: skip
     assert distance(by_masks(made), train(made, engine="vectorised")[0]) < 1e-12
+
+
+SIZES = st.integers(1, 60)
+
+
+def two_groups(first, second, cells, seed):
+    """An anatomy of two groups of units, cut along different axes, and a round's permutations of them."""
+    units, rng = {"a": first, "b": second}, np.random.default_rng(seed)
+    cut = Anatomy(cells, units, {"x": ("a", 1), "y": ("b", 0)}, (), {}, frozenset())
+    return cut, {name: rng.permutation(size) for name, size in units.items()}
+
+
+@given(first=SIZES, second=SIZES, cells=SIZES, seed=st.integers(0, 99))
+@settings(max_examples=200)
+def test_blocks_are_balanced(first, second, cells, seed):
+    """Sizes differ by at most one, every unit has one owner, and cells of one shape are one stack: blocks of a group
+    change in size once at most, so two groups make at most three stacks."""
+    cells = min(cells, first, second)
+    anatomy, order = two_groups(first, second, cells, seed)
+    assert [cell for ids in anatomy.stacks for cell in ids] == list(range(cells))
+    shapes = []
+    for name, size in anatomy.units.items():
+        owned = [block for ids in anatomy.stacks for block in anatomy.block(name, order, ids)]
+        assert sorted(np.concatenate(owned)) == list(range(size))
+        shapes.append([len(block) for block in owned])
+        assert max(shapes[-1]) - min(shapes[-1]) <= 1
+        assert len(set(shapes[-1])) == (1 if size % cells == 0 else 2)
+    assert len(anatomy.stacks) == len(set(zip(*shapes, strict=True))) <= 3
+
+
+@given(first=SIZES, second=SIZES, cells=SIZES, seed=st.integers(0, 99))
+@settings(max_examples=100)
+def test_scatter_undoes_gather(first, second, cells, seed):
+    """And every cell is handed the units of its own block. With NumPy, since JAX would compile for every shape."""
+    cells = min(cells, first, second)
+    anatomy, order = two_groups(first, second, cells, seed)
+    for path, x in {"x": np.arange(6.0 * first).reshape(3, first, 2), "y": np.arange(1.0 * second)}.items():
+        name, axis = anatomy.axis[path]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys.modules[Anatomy.__module__], "jnp", np)
+            parts = [anatomy.gather(path, x, order, ids) for ids in anatomy.stacks]
+            np.testing.assert_array_equal(anatomy.scatter(path, parts, order), x)
+        for own, block in zip([w for part in parts for w in part], blocks(order[name], cells), strict=True):
+            np.testing.assert_array_equal(own, x.take(block, axis))
 
 
 @given(
@@ -214,7 +265,8 @@ def test_a_cell_moves_only_what_it_owns(engine, optimizer):
     "keys", [{"chunk": 3}, {"participation": 0.5}, {"momentum": 0.9}, {"dropout": 0.5}, {"out_bias": "author"}]
 )
 def test_engines_agree(keys):
-    made = small(algorithm="hist", dtype="float64", clients=9, cells=4, **keys)
+    """Four of eight cells have one unit more than the others, 38 of 300, so they are two stacks."""
+    made = small(algorithm="hist", dtype="float64", clients=9, cells=8, **keys)
     assert distance(train(made, engine="reference")[0], train(made, engine="vectorised")[0]) < 1e-12
 
 
@@ -247,17 +299,36 @@ def test_batchnorm_without_travelling_statistics(statistics):
 
 @pytest.mark.parametrize(("cells", "mode"), [(1, "owner"), (4, "owner"), (7, "owner"), (4, "none"), (5, "none")])
 def test_the_ledger_is_one_nth(cells, mode):
-    """All cells together hold one model; without output bias and N dividing the units, each client sends (E/H)/N."""
+    """All cells together hold one model, each 1/N within one unit (and one of the output biases); without these and
+    with N dividing the units, each client sends (E/H)/N."""
     made = small(algorithm="hist", clients=10, cells=cells, out_bias=mode, dtype="float64", partition="iid")
     total = 8 * (made.model.parameters - (4 if mode == "none" else 0))
+    unit, bias = 8 * (25 + 1 + 4), 8 * (mode == "owner")
     for index in (0, 1):
         assert made.clock.ledger.cell_bytes(index).sum() == total
+        assert np.abs(made.clock.ledger.cell_bytes(index) - total / cells).max() < unit + bias
         links = made.clock.ledger.round(index)
         if mode == "none":
             assert (links["client_to_edge"] * cells == made.config.edge_rounds * total).all()
         assert links["edge_to_cloud"].sum() == total
     plain = small(algorithm="hfedavg", clients=10, cells=cells, dtype="float64", partition="iid")
     assert plain.clock.ledger.cell_bytes(0).sum() == cells * 8 * made.model.parameters
+
+
+@pytest.mark.parametrize("cells", [3, 4, 7])
+def test_the_ledger_is_one_nth_within_a_unit_of_each_group(cells):
+    """A CNN's channels and hidden units divide differently: 10 and 50 by 7 are six of 1 beside a 4 if the last cell
+    takes all that is left."""
+    made = small(algorithm="hist", model="cnn", clients=10, cells=cells, out_bias="none", partition="iid")
+    shapes, cut = made.model.template, Anatomy.of(made.model, cells)
+    total, unit = 0, 0.0
+    for path, (name, _) in cut.axis.items():
+        total += math.prod(shapes[path].shape)
+        unit += math.prod(shapes[path].shape) / cut.units[name]
+    whole = sum(math.prod(shape.shape) for path, shape in shapes.items() if path not in (*cut.axis, *cut.meeting))
+    found = made.clock.ledger.cell_bytes(0) / 4 - whole
+    assert found.sum() == total
+    assert np.abs(found - total / cells).max() < unit
 
 
 @pytest.mark.parametrize("cells", [2, 4, 5])

@@ -55,8 +55,13 @@ def test_batches_are_normalised_by_their_own_images_alone():
     for part in (slice(0, 69), slice(69, 137), slice(137, 205)):
         logits, _ = model(weights, jnp.asarray(x[part]), train=False, key=jax.random.key(0))
         losses.append(optax.softmax_cross_entropy_with_integer_labels(logits, y[part]))
-    _, loss = Evaluator(model, x, y, SCALE, jnp.float32, 2, True)(weights)
+    evaluator = Evaluator(model, x, y, SCALE, jnp.float32, 2, True)
+    _, loss = evaluator(weights)
     assert loss == pytest.approx(float(jnp.concatenate(losses).mean()), rel=1e-6)
+    share = RNG.dirichlet(np.ones(205), 2)  # of two models, which here are the same one
+    _, plain, mean = evaluator.each({p: jnp.stack([w, w]) for p, w in weights.items()}, evaluator.shares(share))
+    assert plain.tolist() == [loss, loss]
+    assert mean == pytest.approx(share @ np.concatenate(losses), rel=1e-6)
 
 
 @pytest.mark.parametrize("images", [1, 99, 100, 101, 250, 10_000])

@@ -139,7 +139,7 @@ def test_chunk_sizes_are_halved_down_to_one_client(asked, devices, expected):
     [
         {"algorithm": "hierfavg", "clients": 29},
         {"algorithm": "hierfavg", "clients": 29, "participation": 0.6},
-        {"algorithm": "hist", "clients": 23, "cells": 3, "out_bias": "owner"},  # 3 does not divide its units
+        {"algorithm": "hist", "clients": 23, "cells": 8, "out_bias": "owner"},  # 8 does not divide its units
         {"algorithm": "sdfeel", "clients": 31, "devices": 1},
         {"algorithm": "fedavg", "clients": 17},
     ],
@@ -194,7 +194,7 @@ def test_too_many_devices():
         ({"algorithm": "hierfavg", "cells": 4, "clients": 12}, [True]),
         ({"algorithm": "sdfeel", "cells": 4, "clients": 12, "participation": 0.6}, [True]),
         ({"algorithm": "hist", "cells": 4, "clients": 12}, [True]),
-        ({"algorithm": "hist", "cells": 7, "clients": 21}, [True, False]),  # in two stacks, of other shapes
+        ({"algorithm": "hist", "cells": 7, "clients": 21}, [False, True]),  # in two stacks, of other shapes
         ({"algorithm": "hierfavg", "cells": 4, "clients": 13}, [False]),  # cells of different sizes
         ({"algorithm": "hierfavg", "cells": 3, "clients": 12}, [False]),  # two devices cannot share them evenly
         ({"algorithm": "hierfavg", "cells": 4, "clients": 12, "chunk": 4}, [False]),  # a chunk that runs over

@@ -39,7 +39,11 @@ def finished(*processes):
 
 @pytest.mark.parametrize(
     "words",
-    [["hist", *KEYS], ["hiersfl", "cut=hidden", "participation=0.5", *KEYS], ["sdfeel", *EVEN, *KEYS[2:]]],
+    [
+        ["hist", "train_eval=true", "partition=dirichlet", *KEYS],
+        ["hiersfl", "cut=hidden", "participation=0.5", *KEYS],
+        ["sdfeel", *EVEN, *KEYS[2:]],
+    ],
     ids=lambda words: words[0],
 )
 def test_two_processes_are_one_run(tmp_path, words):

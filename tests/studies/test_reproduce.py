@@ -60,6 +60,8 @@ def test_a_figure_from_recipe_to_files(results):
     series = json.loads((results / "fig1.json").read_text())["series"]
     assert [s["iteration"] for s in series] == [8] * 4
     assert series[2]["global_loss"] < series[0]["global_loss"]
+    assert [s["objective_each"] for s in series] == [pytest.approx(s["global_loss_each"], rel=1e-6) for s in series]
+    assert "objective_std" in rows[0]
     assert "tuned to 0.05" in done.stderr
     again = CliRunner().invoke(app, ["reproduce", "./small", "--draw", "only"])
     assert again.exit_code == 0

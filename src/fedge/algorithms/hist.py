@@ -6,9 +6,11 @@ Every global round the cloud cuts the model into disjoint submodels x̄_j = p_j 
     x_j ← (1/n_j) Σ_{i∈j} x_i                             at the edge every H, then back to its clients (5)
     x̄   ← Σ_j p_j ⊙ x_j                                   in the cloud every E: the union (6); then new masks
 
-A mask keeps whole hidden units: each group of units is permuted at random and cut into N equal blocks, the last taking
-the remainder. A cell is dealt its block *gathered* into a small dense model, which is the same function as the masked
-full one (`tests/algorithms/test_hist.py`): its clients compute, hold and send 1/N.
+A mask keeps whole hidden units: each group of units is permuted at random and cut into N blocks, one per cell, whose
+sizes differ by at most one. A cell is dealt its block *gathered* into a small dense model, which is the same function
+as the masked full one (`tests/algorithms/test_hist.py`): its clients compute, hold and send 1/N. Where N does not
+divide a group, the larger blocks go to the first cells if they are at most half of all blocks, otherwise to the last:
+then few shapes differ, and groups that divide differently do not all favour the same cells.
 
 Symbols: H = local_steps, E = local_steps × edge_rounds, N = cells, γ = lr.
 
@@ -27,6 +29,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
@@ -156,20 +159,25 @@ class Anatomy:
 
     @property
     def stacks(self) -> tuple[tuple[int, ...], ...]:
-        """List the cells of equal shapes: all, or all but the last, which takes the remainders."""
-        every = tuple(range(self.cells))
-        even = all(size % self.cells == 0 for size in self.units.values())
-        return (every,) if even else (every[:-1], every[-1:])
+        """List the cells of equal shapes: neighbours, between whom no group's blocks change in size."""
+        turns = {min(size % self.cells, -size % self.cells) for size in self.units.values()}  # see `before`
+        return tuple(tuple(range(*span)) for span in pairwise(sorted({0, self.cells} | turns)))
 
     def draw(self, key: Array) -> Order:
         names = enumerate(sorted(self.units))
         return {name: jax.random.permutation(fold(key, n), self.units[name]) for n, name in names}
 
+    def before(self, name: str, cell: int) -> int:
+        """Count the units of a group that cells with lower numbers own."""
+        least, larger = divmod(self.units[name], self.cells)  # units in a small block, blocks with one more
+        if 2 * larger <= self.cells:
+            return cell * least + min(cell, larger)
+        return cell * least + max(0, cell + larger - self.cells)
+
     def block(self, name: str, order: Order, ids: tuple[int, ...]) -> Array:
-        """Return, as cells × units, which units of a group each of these cells owns."""
-        size = self.units[name] // self.cells
-        end = self.units[name] if ids[-1] == self.cells - 1 else (ids[-1] + 1) * size
-        return order[name][ids[0] * size : end].reshape(len(ids), -1)
+        """Return, as cells × units, which units of a group each of the cells of a stack owns."""
+        span = slice(self.before(name, ids[0]), self.before(name, ids[-1] + 1))
+        return order[name][span].reshape(len(ids), -1)
 
     def gather(self, path: str, x: Array, order: Order, ids: tuple[int, ...]) -> Array:
         """Return, as cells × …, the part of a parameter that each of these cells holds."""

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array, lax
-from jax.sharding import Mesh
+from jax.sharding import Mesh, PartitionSpec
 from numpy.typing import ArrayLike, NDArray
 
 from fedge.core.client import Forward, Scale, normalise
@@ -21,6 +21,10 @@ from fedge.engine.mesh import AXIS, BY_DEVICE, REPLICATED, mesh_of, place
 BATCH = {"cpu": 25, "gpu": 2000}
 LARGE, OF_LARGE = 1000, 10  # numbers in an image, images at a time on a CPU
 TOGETHER = 100  # where a batch is normalised by its own statistics, on every machine
+BY_IMAGE = PartitionSpec(None, AXIS)  # models × batches: a part of each model's on each device
+
+Shares = list[Array]
+"""How much each image counts in another mean loss than the plain one, for each model, laid out as the images are."""
 
 
 class Evaluator:
@@ -42,36 +46,48 @@ class Evaluator:
         else:
             parts = [full_batches(len(images), _best_size(images, mesh), mesh.size)]
         self._batches = [place((images[i], labels[i], c.astype(np.float32)), mesh, BY_DEVICE) for i, c in parts]
-        self._samples = len(images)
+        self._parts, self._samples, self._dtype = parts, len(images), dtype
 
-        def batch(weights: Weights, images: Array, labels: Array, counted: Array) -> tuple[Array, Array]:
+        def batch(weights: Weights, images: Array, labels: Array, counted: Array, *shares: Array) -> tuple[Array, ...]:
             logits, _ = forward(weights, normalise(images, scale, dtype), train=False, key=jax.random.key(0))
             losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
-            return jnp.sum(counted * (logits.argmax(-1) == labels)), jnp.sum(counted * losses)
+            right = jnp.sum(counted * (logits.argmax(-1) == labels))
+            return right, *(jnp.sum(c * losses) for c in (counted, *shares))
 
-        def on_device(models: Weights, batches: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-            def one(weights: Weights) -> tuple[Array, Array]:
-                right, loss = lax.map(lambda b: batch(weights, *b), batches)
-                return right.sum(), loss.sum()
+        def on_device(
+            models: Weights, shares: tuple[Array, ...], batches: tuple[Array, Array, Array]
+        ) -> tuple[Array, ...]:
+            def one(model: tuple[Weights, tuple[Array, ...]]) -> tuple[Array, ...]:
+                weights, own_shares = model
+                sums = lax.map(lambda b: batch(weights, *b), (*batches, *own_shares))
+                return tuple(each.sum() for each in sums)
 
-            return lax.psum(lax.map(one, models), AXIS)
+            return lax.psum(lax.map(one, (models, shares)), AXIS)
 
         self._mesh = mesh
-        self._run = jax.jit(
-            jax.shard_map(on_device, mesh=mesh, in_specs=(REPLICATED, BY_DEVICE), out_specs=REPLICATED, check_vma=False)
-        )
+        specs = (REPLICATED, BY_IMAGE, BY_DEVICE)
+        self._run = jax.jit(jax.shard_map(on_device, mesh=mesh, in_specs=specs, out_specs=REPLICATED, check_vma=False))
 
     def __call__(self, weights: Weights) -> tuple[float, float]:
         """(accuracy, loss)."""
         right, loss = self.each({path: jnp.asarray(w)[None] for path, w in weights.items()})
         return float(right[0]), float(loss[0])
 
-    def each(self, models: Weights) -> tuple[NDArray[Any], NDArray[Any]]:
-        """(accuracies, losses) of several models, stacked along a leading axis."""
+    def each(self, models: Weights, shares: Shares | None = None) -> tuple[NDArray[Any], ...]:
+        """(accuracies, losses) of several models, stacked along a leading axis; with shares also the losses' means by
+        these, found in the same pass."""
         models = place(models, self._mesh, REPLICATED)
-        sums = [jax.block_until_ready(self._run(models, batches)) for batches in self._batches]
-        right, loss = np.asarray(sums, float).sum(0) / self._samples
-        return right, loss
+        own = [()] * len(self._batches) if shares is None else [(share,) for share in shares]
+        sums = [jax.block_until_ready(self._run(models, *both)) for both in zip(own, self._batches, strict=True)]
+        return tuple(np.asarray(sums, float).sum(0) / self._samples)
+
+    def shares(self, values: NDArray[Any]) -> Shares:
+        """Put on the devices how much each image counts for each model: models × images, each row with sum one.
+
+        They are kept as multiples of an even share, so that the mean by even ones is the plain mean to the bit.
+        """
+        found = [np.where(counts, values[:, index] * self._samples, 0) for index, counts in self._parts]
+        return [place(share.astype(self._dtype), self._mesh, BY_IMAGE) for share in found]
 
 
 Batches = tuple[NDArray[np.intp], NDArray[np.bool_]]  # batches × images: which image, and whether it counts

@@ -62,6 +62,13 @@ class Experiment:
         return {path: w[0] for path, w in calibrated.items()}
 
     @property
+    def sample_share(self) -> NDArray[np.float64]:
+        """Return how much each training sample counts in the algorithm's objective Σ_i m_i F_i, with F_i the mean loss
+        over client i's own samples S_i: the sum of m_i/|S_i| over the clients that own it."""
+        each, size = self.job.algorithm.topology.weight / self.partition.size, self.partition.size
+        return np.bincount(self.partition.order, np.repeat(each, size), len(self.dataset.y_train)).astype(np.float64)
+
+    @property
     def _stale(self) -> bool:
         kept = self.model.statistics == "avg_all" and not self.job.algorithm.stale_statistics
         return self.model.has_statistics and self.model.statistics != "batch_stats" and not kept

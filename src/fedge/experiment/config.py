@@ -122,7 +122,9 @@ class Config(BaseModel):
         None, gt=0, le=1e24, description="stop before this many bytes, all tiers, are exceeded"
     )
 
-    train_eval: bool = Field(False, description="also evaluate on all training data: history gains global_loss")
+    train_eval: bool = Field(
+        False, description="also evaluate on all training data: history gains global_loss and objective"
+    )
     eval_every: Count = Field(1, description="rounds between evaluations")
     checkpoint_every: int = Field(5, ge=0, le=COUNTABLE, description="rounds between saved states; 0: never")
 

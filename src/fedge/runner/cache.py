@@ -12,7 +12,7 @@ from jax import Array
 from fedge.core.contract import State
 from fedge.core.tree import Weights
 from fedge.engine import ENGINES, Engine, Stacked
-from fedge.engine.evaluate import Evaluator
+from fedge.engine.evaluate import Evaluator, Shares
 from fedge.experiment.build import Experiment
 from fedge.experiment.checks import CUSTOM
 
@@ -66,12 +66,16 @@ class ProgramCache:
     def test(self, made: Experiment) -> Evaluator:
         return self._evaluator("test", made, made.dataset.x_test, made.dataset.y_test)
 
-    def train(self, made: Experiment) -> Evaluator:
-        """Return what tests on every sample that some client holds."""
-        data, used = made.dataset, np.unique(made.partition.order)
+    def train(self, runs: Sequence[Experiment]) -> tuple[Evaluator, Shares]:
+        """Return what tests on every sample that some client holds, and how much each counts in the runs' objectives;
+        several runs must hold the same samples."""
+        made, share = runs[0], np.stack([made.sample_share for made in runs])
+        data, used = made.dataset, np.flatnonzero(share[0])
         if len(used) < len(data.x_train):
-            return _evaluator(made, data.x_train[used], data.y_train[used])
-        return self._evaluator("train", made, data.x_train, data.y_train)
+            found, share = _evaluator(made, data.x_train[used], data.y_train[used]), share[:, used]
+        else:
+            found = self._evaluator("train", made, data.x_train, data.y_train)
+        return found, found.shares(share)
 
     def _evaluator(self, images: str, made: Experiment, x: Any, y: Any) -> Evaluator:
         if _custom(made):

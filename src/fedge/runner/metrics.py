@@ -24,7 +24,7 @@ class Metrics:
         self._view = cache.views(runs[0])
         self._share = np.stack([made.job.algorithm.topology.cell_weight for made in runs])
         self._test = cache.test(runs[0])
-        self._train = cache.train(runs[0]) if runs[0].config.train_eval else None
+        self._train = cache.train(runs) if runs[0].config.train_eval else None
 
     def __call__(self, states: State, done: int, train_losses: Sequence[float]) -> list[Row]:
         """Return a row for each run; states lie along a leading axis."""
@@ -34,7 +34,8 @@ class Metrics:
         columns: dict[str, Any] = dict(zip(("accuracy", "loss"), self._test.each(models), strict=True))
         columns["train_loss"] = train_losses
         if self._train is not None:
-            columns["global_loss"] = self._train.each(models)[1]
+            train, shares = self._train
+            _, columns["global_loss"], columns["objective"] = train.each(models, shares)
         if edges is not None:
             flat = {path: w.reshape(-1, *w.shape[2:]) for path, w in edges.items()}
             each = self._test.each(made.calibrated(flat))[0].reshape(self._share.shape)
