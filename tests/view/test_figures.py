@@ -1,6 +1,5 @@
 """Figures are looked at through their renderer: no label covers another, and a page holds all marks."""
 
-import csv
 from itertools import combinations
 from types import SimpleNamespace
 
@@ -11,8 +10,8 @@ from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from fedge.errors import RunError
 from fedge.experiment.config import Config
+from fedge.studies.curve import Curve
 from fedge.studies.recipe import FigureRecipe
 from fedge.view import hierarchy, plots
 from tests.helpers import small
@@ -155,9 +154,9 @@ def assert_legends_are_outside(figure):
             assert not legend.get_window_extent().overlaps(axes.get_window_extent())
 
 
-def test_no_legend_covers_a_curve(tmp_path):
+def test_no_legend_covers_a_curve():
     assert_legends_are_outside(plots.curves([a_run([1, 5, 20], n) for n in ("fedavg", "hist", "hiersfl", "sdfeel")]))
-    assert_legends_are_outside(plots.reproduction(A_FIGURE, table(tmp_path, [f"HierSFL, cut {c}" for c in range(8)])))
+    assert_legends_are_outside(plots.reproduction(A_FIGURE, curves_of([f"HierSFL, cut {c}" for c in range(8)]), {}))
 
 
 A_FIGURE = FigureRecipe(
@@ -165,28 +164,25 @@ A_FIGURE = FigureRecipe(
 )
 
 
-def table(folder, series, variants=("tuned", "printed"), **changes):
-    path = folder / "fig.csv"
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["variant", "series", "lr", "simulated_seconds", "accuracy", "accuracy_std"])
-        for variant in variants:
-            for n, name in enumerate(series):
-                for k in range(3):
-                    writer.writerow([variant, name, n, 20_000 * k, changes.get("accuracy", 0.1 * n + 0.1 * k), 0.01])
-    return path
+def curves_of(series, variants=("tuned", "printed")):
+    """A rising curve for each series: three points, two seeds."""
+    x = np.array([[0.0, 20_000.0, 40_000.0]] * 2)
+    return [
+        Curve(v, name, 1, float(n), [0, 1], {"simulated_seconds": x, "accuracy": 0.1 * n + x / 2e5, "round": x})
+        for v in variants for n, name in enumerate(series)
+    ]  # fmt: skip
 
 
-def test_labels_of_a_reproduction_are_apart_and_formulas_are_text(tmp_path):
-    figure = plots.reproduction(A_FIGURE, table(tmp_path, [r"$\frac$", "b"]))
+def test_labels_of_a_reproduction_are_apart_and_formulas_are_text():
+    figure = plots.reproduction(A_FIGURE, curves_of([r"$\frac$", "b"]), {"tuned": "a rate of $3"})
     assert_readable(figure)
     assert figure.axes[0].get_legend().get_texts()[1].get_text() == "b, lr 1"
 
 
-def test_a_damaged_table_gets_one_sentence(tmp_path):
-    for path in (table(tmp_path, ["a"], accuracy="many"), table(tmp_path, [])):
-        with pytest.raises(RunError, match="make it again without --draw only"):
-            plots.reproduction(A_FIGURE, path)
+def test_many_variants_are_drawn_in_rows():
+    figure = plots.reproduction(A_FIGURE, curves_of(["a", "b"], "abcd"), {})
+    assert_readable(figure)
+    assert len(figure.axes) == 4
 
 
 def test_a_figure_is_the_same_bytes_again_and_follows_no_link(tmp_path):

@@ -21,7 +21,8 @@ app = typer.Typer(no_args_is_help=True, help="What a run would cost, before it i
 def cost_cuts(pairs: Pairs = None, config: ConfigFile = None, format: Output = Format.text) -> None:
     """Show for every place to cut a model its activations, halves and work, and whether splitting beats sending it.
 
-    Unless given: the model's own data set (CIFAR-10 for residual networks, else MNIST), batch 10, rounds of 1 × 5 local steps.
+    Unless given: the model's own data set (CIFAR-10 for residual networks, else MNIST), batch 10, rounds of 1 × 5
+    local steps.
     """
     with guarded():
         keys = gather(pairs or [], config, None)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from fedge.cli.common import folder_of, guarded
+from fedge.errors import RunError
 from fedge.studies.reproduce import figures_of, reproduce, tell
 
 
@@ -27,14 +28,20 @@ def reproduce_command(
         Draw, typer.Option("--draw", help="only: pictures, tables and verdicts of CSV files that are there")
     ] = Draw.yes,
 ) -> None:
-    """Reproduce a paper's figures: every seed's curve as CSV, how it was made as JSON, PNG, PDF, tables and verdicts."""
+    """Reproduce a paper's figures: each seed's curve (CSV), how it was made (JSON), PNG, PDF, tables and verdicts."""
     with guarded():
         folder = folder_of(out)
         if draw is Draw.only:
             figures = iter(figures_of(target, folder))
         else:
             figures = reproduce(target, folder, seeds, variant, lambda line: print(line, file=sys.stderr, flush=True))
+        told = False
         for place in figures:
+            if draw is Draw.only and not place.table.exists():
+                print(f"{place.name}: no runs of {place.runs} are in {place.folder}; make them without --draw only",
+                      file=sys.stderr)  # fmt: skip
+                continue
+            told = True
             print(f"{place.name}: {place.figure.caption}\n\n{tell(place)}\n")
             if draw is not Draw.no:
                 from fedge.view import plots
@@ -43,3 +50,5 @@ def reproduce_command(
                 plots.save(drawing, place.folder / place.name)
             drawn = "" if draw is Draw.no else ", .png and .pdf"
             print(f"{place.table} and .json; {place.folder / place.name}.md{drawn}\n")
+        if not told:
+            raise RunError(f"nothing of {target} has been run yet; leave --draw only out")

@@ -12,8 +12,8 @@
 With HIST a client's model is smaller, and so are its steps (by multiply-adds) and transfers: 1/N of HierFAVG's time.
 
 Each edge keeps its own time: it waits for its slowest client at every edge round, for all edges at a cloud average, and
-for its neighbours only at a gossip exchange. Downlinks take no time, as in the papers, unless `downlink` is set. A model's
-running statistics travel too and take time, which the papers' M, its trainable parameters, leaves out: `unbilled`.
+for its neighbours only at a gossip exchange. Downlinks take no time, as in the papers, unless `downlink` is set.
+Running statistics travel too and take time unless they are `unbilled`: the papers' M counts trainable parameters only.
 """
 
 from __future__ import annotations

@@ -101,7 +101,10 @@ class Config(BaseModel):
     devices: int = Field(0, ge=0, le=100_000, description="over all processes; 0: all there are")
     chunk: int = Field(0, ge=0, le=10**7, description="clients side by side on a device; 0: chosen for the device")
     cycles_per_bit: float | None = Field(
-        None, ge=1e-9, le=1e12, description="work of a local step; unless given, 10,230 for resnet18, 230 for resnet8, else 20"
+        None,
+        ge=1e-9,
+        le=1e12,
+        description="work of a step; unless given, 10,230 for resnet18, 230 for resnet8, else 20",
     )
     cpu_hz: Speed = Field(2e9, description="speed of a client's processor")
     edge_hz: Speed = Field(2e9, description="speed of an edge's processor, for a split model's upper half")

@@ -87,7 +87,7 @@ class Claim(_Part):
     @model_validator(mode="after")
     def _one_kind(self) -> Claim:
         alone = self.paper is not None or self.levels_off is not None
-        if bool(self.pairs) == bool(self.series) or bool(self.series) != alone or self.within and not self.pairs:
+        if bool(self.pairs) == bool(self.series) or bool(self.series) != alone or (self.within and not self.pairs):
             raise ValueError("a claim has pairs, with within or not, or series with paper or levels_off")
         return self
 
@@ -128,6 +128,7 @@ class Variant(_Part):
     keys: RunKeys = {}
     tune: bool = False
     title: str = ""  # its name in tables and pictures
+    aside: bool = False  # a README leaves its series to the results and has its verdicts only
 
 
 class Recipe(_Part):

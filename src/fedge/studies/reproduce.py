@@ -98,9 +98,7 @@ def _figures_of(recipe: Recipe, home: Path, wanted: str, out: Path | None) -> li
     return [Place(recipe, name, folder, readme if out is None and readme.exists() else None) for name in chosen]
 
 
-def reproduce(
-    target: str, out: Path | None, seeds: int | None, variant: str | None, report: Report
-) -> Iterator[Place]:
+def reproduce(target: str, out: Path | None, seeds: int | None, variant: str | None, report: Report) -> Iterator[Place]:
     """Run the figures meant by `target` (see `recipe_of`) one by one; yield each when its CSV and summary are there.
 
     Where only one variant is asked for, what the files hold of the others stays.
@@ -133,10 +131,11 @@ def _make(runs: PaperRuns, place: Place, variant: str | None, report: Report) ->
 
 def tell(place: Place) -> str:
     """Write a figure's tables and verdicts beside its curves and into its README, and return them."""
-    text = tables.text_of(place.figure, place.curves(), place.recipe.titles())
+    curves = place.curves()
+    text = tables.text_of(place.recipe, place.figure, curves)
     write_file(place.folder / f"{place.name}.md", f"{text}\n".encode())
     if place.readme is not None:
-        tables.put(place.readme, place.name, text)
+        tables.put(place.readme, place.name, tables.text_of(place.recipe, place.figure, curves, short=True))
     return text
 
 

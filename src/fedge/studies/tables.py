@@ -15,24 +15,34 @@ import numpy as np
 
 from fedge.errors import RunError
 from fedge.studies.curve import Curve, Table, names_of, read_file, write_file
-from fedge.studies.recipe import FigureRecipe
+from fedge.studies.recipe import FigureRecipe, Recipe
 from fedge.studies.verdict import Comparison, Verdict, measure, verdicts
 
 WORDS = {
-    "accuracy": "accuracy", "edge_accuracy": "edges' accuracy", "global_loss": "training loss", "objective": "objective",
-    "load": "whole models to the target", "simulated_seconds": "s", "iteration": "iterations", "round": "rounds",
-    "bytes": "bytes", "client_load": "whole models",
-}  # fmt: skip
+    "accuracy": "accuracy",
+    "edge_accuracy": "edges' accuracy",
+    "global_loss": "training loss",
+    "objective": "objective",
+    "load": "whole models to the target",
+    "simulated_seconds": "s",
+    "iteration": "iterations",
+    "round": "rounds",
+    "bytes": "bytes",
+    "client_load": "whole models",
+}
 SHOWN = ("accuracy", "global_loss", "objective", "edge_accuracy")
 LOADS = {"client_load": "a client sends", "edge_load": "an edge gets", "cloud_load": "the cloud gets"}
+TINY = 1e-9  # a ζ that is rounding only
 SEVERAL = 3  # comparisons that are listed one by one
 
 
-def text_of(figure: FigureRecipe, curves: Sequence[Curve], titles: dict[str, str]) -> str:
-    """Return a table for each variant, and one of the claims."""
-    judged = verdicts(figure, curves)
+def text_of(recipe: Recipe, figure: FigureRecipe, curves: Sequence[Curve], *, short: bool = False) -> str:
+    """Return a table for each variant, or, for a README, for those that are not aside, and one of the claims."""
+    judged, titles = verdicts(figure, curves), recipe.titles()
     parts = []
     for variant in judged:
+        if short and variant in recipe.variants and recipe.variants[variant].aside:
+            continue
         own = [c for c in curves if c.variant == variant]
         count = len(own[0].seeds)
         head = f"{titles.get(variant, variant)}, {count} seed{'s' * (count > 1)}:"
@@ -78,7 +88,7 @@ def _a_round(curve: Curve, load: str) -> str:
 
 
 def _range(values: Table) -> str:
-    low, high = f"{values.min():.2g}", f"{values.max():.2g}"
+    low, high = (f"{0 if x < TINY else x:.2g}" for x in (values.min(), values.max()))
     return low if low == high else f"{low} to {high}"
 
 
@@ -105,7 +115,8 @@ def measured(verdict: Verdict, column: str) -> str:
     means = [c.found.mean for c in found]
     agree, seeds = sum(c.agree for c in found), sum(c.seeds for c in found)
     lowest, highest = (number(column, x, sign=True) for x in (np.nanmin(means), np.nanmax(means)))
-    return f"{len(found)} pairs: {', '.join(words)}; {lowest} to {highest}{unit(column, sign=True)}; {agree} of {seeds} seeds agree"
+    apart = f"{lowest} to {highest}{unit(column, sign=True)}"
+    return f"{len(found)} pairs: {', '.join(words)}; {apart}; {agree} of {seeds} seeds agree"
 
 
 def _told(c: Comparison, column: str) -> str:

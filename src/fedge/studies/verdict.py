@@ -1,16 +1,18 @@
-"""Verdicts on what papers claim, from runs that are paired: the series of a figure share each seed's data, initial model
-and sample order, so that a difference within a seed says more than two spreads.
+"""Verdicts on what papers claim, from paired runs: the series of a figure share each seed's data, initial model and
+sample order, so that a difference within a seed says more than two spreads.
 
 The rule, for every claim of every paper:
 
-- A pair "A is better than B": d_s is A's advantage over B on seed s (less loss, less load, more accuracy). From the mean
-  of d and its 95 % interval by Student's t: **confirmed** if the interval lies above 0, **refuted** if it lies below 0,
-  **undecided** otherwise. With `within`, the interval of |A − B| must lie inside (confirmed) or outside (refuted).
-- "It ends with x %": **confirmed** if x lies in the 95 % interval of the mean over seeds, **refuted** otherwise.
-- "It levels off at x": a seed's curve has levelled off when it stays within 5 % of its whole change from its last value.
-  **Confirmed** if the interval of that place lies between x/1.5 and 1.5x, **refuted** if it lies outside.
-- Fewer than three seeds decide nothing. A seed that diverged has no difference: its pair is undecided, unless every seed
-  of one series diverged and none of the other. A load that was not reached counts as the whole load of the run.
+- A pair "A is better than B": d_s is A's advantage over B on seed s (less loss, less load, more accuracy). From the
+  mean of d and its 95 % interval by Student's t: **confirmed** if the interval lies above 0, **refuted** if it lies
+  below 0, **undecided** otherwise. With `within`, the interval of A − B must lie inside (confirmed) or outside
+  (refuted) the margin.
+- "It ends with x %": **confirmed** if the 95 % interval of the mean over seeds lies within a point of x, **refuted** if
+  x lies outside the interval, **undecided** otherwise.
+- "It levels off at x": a seed's curve has levelled off when it stays within 5 % of its whole change from its last
+  value. **Confirmed** if the interval of that place lies between x/1.5 and 1.5x, **refuted** if it lies outside.
+- Fewer than three seeds decide nothing. A seed that diverged has no difference: its pair is undecided, unless every
+  seed of one series diverged and none of the other. A load that was not reached counts as the whole load of the run.
 - A claim over several pairs is confirmed if all are, refuted if one is, and undecided otherwise.
 - The comparisons of one figure and variant are many: where a word rests on one that does not survive Holm's correction
   over all of them (5 % for the figure), it bears a †.
@@ -33,6 +35,7 @@ LEVEL = 0.95
 FEWEST = 3  # seeds
 FLAT = 0.05  # of a curve's whole change
 ABOUT = 1.5  # a factor
+NEAR = 0.01  # a point of accuracy
 LOWER_IS_BETTER = ("global_loss", "objective", "load")
 
 
@@ -169,7 +172,8 @@ def _pair(what: str, a: Table, b: Table, column: str, within: float | None) -> C
     # Two one-sided tests: p that the mean lies outside the margin, or inside it.
     p = max(_beyond(gain, within), _beyond(-gain, within))
     p = p if word is Word.CONFIRMED else 1 - p if word is Word.REFUTED else 1.0
-    return Comparison(f"|{what}| < {within:g}", difference._replace(p=p), int((apart < within).sum()), seeds, word)
+    margin = f"{100 * within:g} points" if "accuracy" in column else f"{within:g}"
+    return Comparison(f"{what}, within {margin}", difference._replace(p=p), int((apart < within).sum()), seeds, word)
 
 
 def _beyond(values: Table, limit: float) -> float:
@@ -188,10 +192,11 @@ def _value(what: str, values: Table, paper: float) -> Comparison:
     """Judge that a series ends with the paper's number."""
     found = interval(values)
     p = interval(values - paper).p
-    word = Word.CONFIRMED if found.low <= paper <= found.high else Word.REFUTED
+    close = paper - NEAR < found.low and found.high < paper + NEAR
+    word = Word.CONFIRMED if close else Word.UNDECIDED if found.low <= paper <= found.high else Word.REFUTED
     word = word if len(values) >= FEWEST and np.isfinite(values).all() else Word.UNDECIDED
-    agree = int((np.sign(values - paper) == np.sign(found.mean - paper)).sum()) if word is Word.REFUTED else len(values)
-    return Comparison(what, found._replace(p=p if word is Word.REFUTED else 0.0), agree, len(values), word)
+    agree = int((np.abs(values - paper) < NEAR).sum())
+    return Comparison(what, found._replace(p=0.0 if word is Word.CONFIRMED else p), agree, len(values), word)
 
 
 def levelled_off(x: Table, y: Table) -> float:

@@ -17,7 +17,6 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 from fedge.runner.result import Result
 from fedge.studies.curve import Curve, Table, names_of, write_file
 from fedge.studies.recipe import FigureRecipe
-from fedge.studies.verdict import measure
 
 # Okabe and Ito's colours: told apart by colour-blind readers too; line styles for black and white print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
@@ -105,8 +104,9 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 NAMES = {
     "simulated_seconds": "simulated seconds", "iteration": "local iterations", "global_loss": "training loss",
-    "accuracy": "test accuracy (%)", "objective": "objective", "edge_accuracy": "edges' test accuracy (%)", "round": "global rounds", "bytes": "sent on all tiers (GB)",
-    "client_load": "uploaded by a client (whole models)", "cells": "cells N",
+    "accuracy": "test accuracy (%)", "objective": "objective", "edge_accuracy": "edges' test accuracy (%)",
+    "round": "global rounds", "bytes": "sent on all tiers (GB)", "cells": "cells N",
+    "client_load": "uploaded by a client (whole models)",
     "load": "load to the target (whole models)",
 }  # fmt: skip
 
@@ -145,7 +145,10 @@ def _panel(axes: Axes, figure: FigureRecipe, curves: list[Curve], series: list[s
     for name, own in lines.items():
         if figure.target is not None:
             x = np.array([float(c.cells) for c in own])
-            values = np.array([measure(figure, c, "load") for c in own]).T
+            values = np.array([c.load_to(figure.target) for c in own]).T
+            if np.isnan(values).any(0).all():
+                axes.text(0.5, 0.9 - 0.1 * series.index(name), f"{_plain(name)}: not reached by every seed",
+                          transform=axes.transAxes, ha="center")  # fmt: skip
         else:
             x, values = own[0].columns[figure.x].mean(0), own[0].columns[figure.y]
         label = f"{name}, lr {own[0].lr:g}" if rates else name
