@@ -81,7 +81,7 @@ def test_processes_that_were_told_different_things(tmp_path):
     pair = [start(["fedavg", *KEYS, "rounds=1", f"seed={i}", "--out", str(tmp_path / "r")], f"{i}/2@{place}")
             for i in (0, 1)]  # fmt: skip
     complaints = [p.communicate(timeout=300)[1] for p in pair]
-    assert any("different words, data or checkpoints" in c for c in complaints), complaints
+    assert any("different words, data, checkpoints or code" in c for c in complaints), complaints
     assert 0 not in [p.returncode for p in pair]
 
 

@@ -108,10 +108,11 @@ class Training:
         """Check that several processes run the same experiment from the same round on."""
         if device.processes() == 1:
             return
-        what = identity.digest_of(identity.canonical([self._config.model_dump(), self._job.objects, done]))
+        mine = [self._config.model_dump(), self._job.objects, done, identity.code_digest()]
+        what = identity.digest_of(identity.canonical(mine))
         words = np.frombuffer(bytes.fromhex(what), np.int32)
         if (multihost_utils.process_allgather(words) != words).any():
-            raise RunError("the processes were given different words, data or checkpoints; give all of them the same")
+            raise RunError("the processes have different words, data, checkpoints or code; give all of them the same")
 
     def _divergence(self, stretch: Stretch) -> str | None:
         """Say what is no longer a finite number, if anything is."""
