@@ -52,7 +52,7 @@ def test_stages_own_every_parameter_and_compose_to_the_whole(name):
 
 @pytest.mark.parametrize(("name", "units"), [("mlp", {"hidden": 300}), ("cnn", {"conv1": 10, "fc1": 50})])
 def test_units_have_one_size_and_one_axis_per_tensor(name, units):
-    """Every second layer is dealt in units, so no weight lies between two groups (SPEC §2)."""
+    """Every second layer is dealt in units, so no weight lies between two groups."""
     model = make(name, IMAGES[name], 10)
     found: dict[str, set[int]] = {}
     for path, axes in model.axes.items():
@@ -64,7 +64,8 @@ def test_units_have_one_size_and_one_axis_per_tensor(name, units):
 
 
 def test_resnet_units_are_the_inner_channels():
-    """10,989,312 partitioned and 184,650 shared parameters (SPEC §2, width rule)."""
+    """Each block's inner channels are dealt (conv1's outputs, bn1, conv2's inputs): 10,989,312 parameters. The stem, the
+    second norms, the shortcuts and the head are everybody's: 184,650."""
     model = make("resnet18", IMAGES["resnet18"], 10)
     dealt = sum(model.template[p].size for p, axes in model.axes.items() if any(axes) and p in model.trainable)
     assert dealt == 10_989_312
