@@ -64,8 +64,8 @@ def test_units_have_one_size_and_one_axis_per_tensor(name, units):
 
 
 def test_resnet_units_are_the_inner_channels():
-    """Each block's inner channels are dealt (conv1's outputs, bn1, conv2's inputs): 10,989,312 parameters. The stem, the
-    second norms, the shortcuts and the head are everybody's: 184,650."""
+    """Each block's inner channels are dealt (conv1's outputs, bn1, conv2's inputs): 10,989,312 parameters. The stem,
+    the second norms, the shortcuts and the head are everybody's: 184,650."""
     model = make("resnet18", IMAGES["resnet18"], 10)
     dealt = sum(model.template[p].size for p, axes in model.axes.items() if any(axes) and p in model.trainable)
     assert dealt == 10_989_312

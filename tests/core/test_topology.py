@@ -1,4 +1,4 @@
-"""Laws of the averaging operators, for every topology drawn (they keep the weighted mean; H1H2 = H2H1 = H2; TA = AT = A)."""
+"""Laws of the averaging operators, for every topology drawn: they keep the weighted mean, H1H2 = H2, TA = A."""
 
 import jax.numpy as jnp
 import networkx as nx

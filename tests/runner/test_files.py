@@ -52,7 +52,7 @@ def test_links_in_a_folder_of_somebody_else_lead_nowhere(tmp_path):
 
 
 def test_whatever_has_a_name_is_on_the_disk(tmp_path, monkeypatch):
-    """A file is synced before it takes its place, its folder right after; so is a new folder's, and each line of metrics.
+    """A file is synced before it takes its place, its folder right after; so are a new folder and a line of metrics.
 
     Power that fails cannot be tried here. That the calls are made, on the right descriptors and in this order, can.
     """
@@ -82,7 +82,7 @@ def test_whatever_has_a_name_is_on_the_disk(tmp_path, monkeypatch):
     for n, source, _ in written:
         assert events[n - 1] == ("fsync", source)
         assert events[n + 1] == ("fsync", str(folder))
-    aside = [n for n, source, _ in moved if not source.endswith(".part")]  # the newest checkpoint becomes the one before
+    aside = [n for n, source, _ in moved if not source.endswith(".part")]  # newest checkpoints, to be the ones before
     assert len(aside) == 3
     assert all(events[n + 1][1].endswith(".part") for n in aside)  # and the folder is synced with the new one
     assert events.count(("fsync", str(folder / "metrics.jsonl"))) == 3
