@@ -69,7 +69,7 @@ def test_a_run_that_was_stopped_in_every_way_is_the_run_that_was_not(tmp_path, b
             assert (code, state) == (-9, "running")
         else:
             assert (code, state) == (128 + number, "stopped"), complaint
-            assert "finishing the round at hand; the same again leaves at once" in complaint
+            assert "stopping at the next safe point; the same again leaves at once" in complaint
             assert f"of 1200; continue with: fedge run --resume {cut}" in complaint
         words = ["--resume", str(cut)]
     code, found, _ = end(begin(*words, "--format", "json"))
