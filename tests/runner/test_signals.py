@@ -18,9 +18,10 @@ KEYS = ["hierfavg", "clients=8", "rounds=1200", "local_steps=2", "edge_rounds=1"
 # The command, as soon as a file is there: processes that have imported everything start within milliseconds.
 AT_ONCE = """
 import pathlib, sys, time
-import fedge.cli
+import fedge.cli.run
 from fedge.__main__ import main
 
+fedge.cli.run.figures = lambda *_: []
 gate = pathlib.Path(sys.argv.pop(1))
 gate.with_name(sys.argv.pop(1)).touch()
 while not gate.exists():

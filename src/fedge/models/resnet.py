@@ -54,11 +54,13 @@ class ResNet18(nnx.Module):
         "head": ("fc",),
     }
 
-    def __init__(self, channels: int, classes: int, kind: str, rngs: nnx.Rngs) -> None:
-        self.stem = conv(channels, WIDTHS[0], 3, rngs, padding=1, bias=False)
-        self.stem_norm = norm(WIDTHS[0], kind, rngs)
-        before = WIDTHS[0]
-        for number, width in enumerate(WIDTHS, start=1):
+    def __init__(
+        self, channels: int, classes: int, kind: str, rngs: nnx.Rngs, widths: tuple[int, ...] = WIDTHS
+    ) -> None:
+        self.stem = conv(channels, widths[0], 3, rngs, padding=1, bias=False)
+        self.stem_norm = norm(widths[0], kind, rngs)
+        before = widths[0]
+        for number, width in enumerate(widths, start=1):
             name = f"layer{number}"
             first = Block(before, width, 1 if number == 1 else 2, kind, f"{name}.0", rngs)
             setattr(self, name, nnx.List([first, Block(width, width, 1, kind, f"{name}.1", rngs)]))
