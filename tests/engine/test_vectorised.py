@@ -15,13 +15,14 @@ from fedge.errors import ConfigError
 from tests.helpers import distance, small, train
 
 LAYOUTS = [(0, 1), (0, 2), (1, 1), (2, 1), (3, 2), (4, 2), (100, 1)]  # (chunk, devices)
+SOME = [(1, 1), (0, 2), (3, 2)]  # what a layout does to an edge round does not depend on what comes after it
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "hierfavg", "sdfeel"])
-def test_layout_changes_rounding_only(algorithm):
+@pytest.mark.parametrize(("algorithm", "layouts"), [("hierfavg", LAYOUTS), ("fedavg", SOME), ("sdfeel", SOME)])
+def test_layout_changes_rounding_only(algorithm, layouts):
     with jax.enable_x64(True):
         keys = {"algorithm": algorithm, "dtype": "float64"}
-        first, *others = (train(small(chunk=c, devices=d, **keys))[0] for c, d in LAYOUTS)
+        first, *others = (train(small(chunk=c, devices=d, **keys))[0] for c, d in layouts)
         for other in others:
             assert distance(first, other) < 1e-12
 
