@@ -224,15 +224,13 @@ def test_devices_that_train_whole_cells_need_no_others(keys, whole):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("split", [False, True])
-def test_devices_with_memory_of_their_own(keys, split, monkeypatch):
-    """What several GPUs or processes do: each gets the samples of its own clients only."""
+def test_devices_with_memory_of_their_own(keys, monkeypatch):
+    """What several GPUs or processes do: each gets the samples of its own clients only, in one call or in several."""
     monkeypatch.setattr(placement, "SMALL", 0)
     monkeypatch.setattr(Vectorised, "_one_memory", False)
-    if split:
-        monkeypatch.setattr(driver, "STEPS_PER_CALL", 2)
     with jax.enable_x64(True):
         made = small(dtype="float64", devices=2, **keys)
-        state, _ = Vectorised(made.job).rounds(made.start, 0, 2)
         expected, _ = Reference(made.job).rounds(made.start, 0, 2)
-        assert distance(state, expected) < 1e-12
+        for steps in (driver.STEPS_PER_CALL, 2):
+            monkeypatch.setattr(driver, "STEPS_PER_CALL", steps)
+            assert distance(Vectorised(made.job).rounds(made.start, 0, 2)[0], expected) < 1e-12, steps
