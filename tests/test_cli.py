@@ -24,6 +24,12 @@ def call(*words):
     return runner.invoke(app, list(words))
 
 
+@pytest.fixture
+def no_figures(monkeypatch):
+    """Pictures that a test does not look at take longer than its run."""
+    monkeypatch.setattr("fedge.cli.run.figures", lambda *_: [])
+
+
 def test_json_is_exactly_one_object(tmp_path):
     done = call("run", "hierfavg", *SMALL, "--seed", "3", "--format", "json", "--out", str(tmp_path / "run"))
     assert done.exit_code == 0
@@ -34,7 +40,7 @@ def test_json_is_exactly_one_object(tmp_path):
     assert {f.name for f in (tmp_path / "run").iterdir()} >= {"curves.png", "curves.pdf", "labels.png", "topology.png"}
 
 
-def test_text_draws_the_topology_and_names_the_folder(tmp_path):
+def test_text_draws_the_topology_and_names_the_folder(tmp_path, no_figures):
     done = call("run", "hierfavg", *SMALL, "--out", str(tmp_path / "run"))
     assert done.exit_code == 0
     for expected in ("cloud", "edge 1", "3 clients", "final", f"run folder: {tmp_path / 'run'}"):
@@ -43,9 +49,8 @@ def test_text_draws_the_topology_and_names_the_folder(tmp_path):
 
 
 def test_sdfeel_shows_its_graph_before_training(tmp_path):
-    done = call(
-        "run", "sdfeel", "rounds=1", "clients=6", "cells=6", "graph=ring", "gossip=2", "--out", str(tmp_path / "run")
-    )
+    short = ["rounds=1", "local_steps=1", "clients=6", "cells=6"]
+    done = call("run", "sdfeel", *short, "graph=ring", "gossip=2", "--out", str(tmp_path / "run"))
     assert done.exit_code == 0
     assert "6 edges, 6 links; ζ = 0.6, ζ^α = 0.36 (α = 2)\nsmallest entry of the mixing matrix P: " in done.stdout
     assert (tmp_path / "run/graph.png").stat().st_size > 5_000
@@ -61,9 +66,9 @@ def test_compare(tmp_path):
     assert (tmp_path / "both/curves.png").stat().st_size > 10_000
 
 
-def test_configuration_file_and_its_overrides(tmp_path):
+def test_configuration_file_and_its_overrides(tmp_path, no_figures):
     file = tmp_path / "run.toml"
-    file.write_text('algorithm = "fedavg"\nclients = 6\ncells = 3\nrounds = 1\nbatch = 5\n')
+    file.write_text('algorithm = "fedavg"\nclients = 6\ncells = 3\nrounds = 1\nbatch = 5\nlocal_steps = 1\n')
     done = call("run", "--config", str(file), "--out", str(tmp_path / "a"), "--format", "json")
     assert json.loads(done.stdout)["config"]["cells"] == 3
     done = call("run", "hierfavg", "cells=2", "--config", str(file), "--out", str(tmp_path / "b"), "--format", "json")

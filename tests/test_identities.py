@@ -1,4 +1,4 @@
-"""Kinship between algorithms (SPEC §1, identities 1 to 3), in float64 to 1e-12, over whole runs on both engines."""
+"""Kinship of FedAvg, HierFAVG and SD-FEEL, in float64 to 1e-12, over whole runs on both engines."""
 
 import jax
 import jax.numpy as jnp

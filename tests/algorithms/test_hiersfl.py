@@ -57,7 +57,7 @@ def assert_same_operators(one, other):
 
 
 def test_identity_5():
-    """SPEC §1: cut at the top is HierFAVG(τ1, τ2); at 0 HierFAVG(1, τ1τ2); with τ1 = 1 HierFAVG(1, τ2) at every cut.
+    """Cut at the top is HierFAVG(τ1, τ2); at 0 HierFAVG(1, τ1τ2); with τ1 = 1 HierFAVG(1, τ2) at every cut.
 
     Run for one model; at every cut of the other by the operators, which are what runs do (see above).
     """

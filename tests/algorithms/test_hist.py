@@ -100,7 +100,7 @@ def by_masks(made, rounds=2):
      ("cnn", 2, "owner"), ("cnn", 3, "shared"), ("cnn", 4, "owner")],
 )  # fmt: skip
 def test_compact_submodels_are_the_masked_model(model, cells, mode):
-    """SPEC §1, identity 7, over whole runs, N dividing the units or not."""
+    """Equations (4) to (7), over whole runs, N dividing the units or not."""
     made = small(algorithm="hist", dtype="float64", model=model, clients=8, cells=cells, out_bias=mode)
     masked = by_masks(made)
     assert distance(masked, train(made, engine="vectorised")[0]) < 1e-12
@@ -193,7 +193,7 @@ def test_the_union_of_untouched_parts_is_the_model(model, cells, mode):
      ("resnet18", (32, 32, 3), 2, 5_494_656, 184_650), ("resnet18", (32, 32, 3), 4, 2_747_328, 184_650)],
 )  # fmt: skip
 def test_sizes_of_the_paper(model, shape, cells, owned, rest):
-    """N·owned + rest = total (SPEC §2)."""
+    """N·owned + rest = total."""
     made = make(model, shape, 10)
     anatomy = Anatomy.of(made, cells)
     cut = sum(math.prod(made.template[p].shape) for p in anatomy.axis if p in made.trainable)
@@ -202,7 +202,7 @@ def test_sizes_of_the_paper(model, shape, cells, owned, rest):
 
 
 def test_one_cell_is_fedavg():
-    """SPEC §1, identity 4: for any E, with uniform weights; HFedAvg likewise."""
+    """HIST with N = 1 is FedAvg(H) for any E, with uniform weights; HFedAvg likewise."""
     keys = {"dtype": "float64", "clients": 6, "cells": 1, "partition": "iid", "local_steps": 3, "edge_rounds": 2}
     fedavg = train(small(algorithm="fedavg", **keys | {"edge_rounds": 1}), rounds=4)[0]
     for name in ("hist", "hfedavg"):
@@ -211,7 +211,7 @@ def test_one_cell_is_fedavg():
 
 @pytest.mark.parametrize("mode", ["owner", "shared", "none"])
 def test_full_logits_are_the_sum_of_the_submodels(mode):
-    """SPEC §2; so the union is N times as confident, which `rescale=mean` takes back without moving the argmax."""
+    """So the union is N times as confident, which `rescale=mean` takes back without moving the argmax."""
     made = small(algorithm="hist", dtype="float64", cells=3, out_bias=mode)
     dealt = made.job.algorithm.deal(made.start, now(made))
     x = made.job.task.inputs(made.job.data, jnp.arange(9))[0]
@@ -333,7 +333,7 @@ def test_the_ledger_is_one_nth_within_a_unit_of_each_group(cells):
 
 @pytest.mark.parametrize("cells", [2, 4, 5])
 def test_the_clock_is_one_nth(cells):
-    """SPEC §5: (E/H)(H·t_c/N + t_u/N) + t_cloud/N, exactly 1/N of HFedAvg where no bias is left over."""
+    """A round takes (E/H)(H·t_c/N + t_u/N) + t_cloud/N, exactly 1/N of HFedAvg where no bias is left over."""
     ours, plain = (small(algorithm=a, clients=10, cells=cells, partition="iid", **more)
                    for a, more in (("hist", {"out_bias": "none"}), ("hfedavg", {})))  # fmt: skip
     times = [m.clock.advance(m.clock.start, 0).max() for m in (ours, plain)]

@@ -1,4 +1,4 @@
-"""Bytes and seconds against the papers' formulas (SPEC §5)."""
+"""Bytes and seconds against the papers' formulas (HIST's load, SD-FEEL's latency), and against closed forms."""
 
 import dataclasses
 from functools import cache
@@ -294,7 +294,9 @@ def test_gossip_between_edges_in_step_is_what_each_exchange_gives():
 
 # A split model
 
-SPLIT = [  # SPEC §5: cut, activations, client's parameters, its share of the work, round seconds, K in 40 or 10,000 s
+# A round takes τ2·[τ1·(φ·t_c + (1 − φ)·t_c + 2·32·a·b/R) + 32·M_c/R] + t_cloud: a activations at the cut, batch b = 10,
+# M_c parameters at the client and φ its share of the work; t_c, R and t_cloud are SD-FEEL's.
+SPLIT = [  # cut, a, M_c, φ, round seconds, K in 40 or 10,000 s
     ("mnist", "cnn", 1, "pool1", 1440, 260, 0.300, 2.0490, 95),
     ("mnist", "cnn", 1, "pool2", 320, 5_280, 0.966, 1.4455, 135),
     ("cifar10", "resnet18", 2, "layer1", 65_536, 149_824, 0.275, 718.6, 130),

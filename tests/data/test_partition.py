@@ -127,7 +127,8 @@ def test_edge_assignments():
 
 
 def test_random_cells_of_one_class_clients_hold_4_23_classes_on_average():
-    """Balanced one-class, 5 clients per cell (SPEC §3)."""
+    """Balanced one-class, 5 of 50 clients to a cell: a class of 5 clients is missing from a cell with probability
+    C(45, 5) / C(50, 5) = 0.5766, so a cell holds 10 · 0.4234 = 4.23 classes."""
     seen = []
     for seed in range(40):
         dealt = deal("one_class", BALANCED[:1000], 50, 10, seed)

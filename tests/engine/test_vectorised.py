@@ -15,13 +15,14 @@ from fedge.errors import ConfigError
 from tests.helpers import distance, small, train
 
 LAYOUTS = [(0, 1), (0, 2), (1, 1), (2, 1), (3, 2), (4, 2), (100, 1)]  # (chunk, devices)
+SOME = [(1, 1), (0, 2), (3, 2)]  # what a layout does to an edge round does not depend on what comes after it
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "hierfavg", "sdfeel"])
-def test_layout_changes_rounding_only(algorithm):
+@pytest.mark.parametrize(("algorithm", "layouts"), [("hierfavg", LAYOUTS), ("fedavg", SOME), ("sdfeel", SOME)])
+def test_layout_changes_rounding_only(algorithm, layouts):
     with jax.enable_x64(True):
         keys = {"algorithm": algorithm, "dtype": "float64"}
-        first, *others = (train(small(chunk=c, devices=d, **keys))[0] for c, d in LAYOUTS)
+        first, *others = (train(small(chunk=c, devices=d, **keys))[0] for c, d in layouts)
         for other in others:
             assert distance(first, other) < 1e-12
 
@@ -223,15 +224,13 @@ def test_devices_that_train_whole_cells_need_no_others(keys, whole):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("split", [False, True])
-def test_devices_with_memory_of_their_own(keys, split, monkeypatch):
-    """What several GPUs or processes do: each gets the samples of its own clients only."""
+def test_devices_with_memory_of_their_own(keys, monkeypatch):
+    """What several GPUs or processes do: each gets the samples of its own clients only, in one call or in several."""
     monkeypatch.setattr(placement, "SMALL", 0)
     monkeypatch.setattr(Vectorised, "_one_memory", False)
-    if split:
-        monkeypatch.setattr(driver, "STEPS_PER_CALL", 2)
     with jax.enable_x64(True):
         made = small(dtype="float64", devices=2, **keys)
-        state, _ = Vectorised(made.job).rounds(made.start, 0, 2)
         expected, _ = Reference(made.job).rounds(made.start, 0, 2)
-        assert distance(state, expected) < 1e-12
+        for steps in (driver.STEPS_PER_CALL, 2):
+            monkeypatch.setattr(driver, "STEPS_PER_CALL", steps)
+            assert distance(Vectorised(made.job).rounds(made.start, 0, 2)[0], expected) < 1e-12, steps

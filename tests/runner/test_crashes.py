@@ -1,22 +1,26 @@
 """A run, a comparison and a reproduction can be resumed from a death before each single file operation."""
 
 import json
+from functools import cache
 
 import pytest
 
 import fedge
+import fedge.experiment.build
 from fedge.runner import inspect, record
 from fedge.runner.cache import ProgramCache
 from tests.runner.deaths import reaper
 
 KEYS = {"clients": 4, "cells": 2, "rounds": 3, "local_steps": 1, "edge_rounds": 1, "batch": 5, "checkpoint_every": 1}
+load = cache(fedge.experiment.build.load)
 CACHE = ProgramCache()  # one program for all the lives of a run
 
 
 @pytest.fixture
 def one_program(monkeypatch):
-    """Runs that would each compile share their programs, within a comparison too."""
+    """Runs that would each compile share their programs, within a comparison too; data is read once."""
     monkeypatch.setattr("fedge.runner.prepare.ProgramCache", lambda: CACHE)
+    monkeypatch.setattr("fedge.experiment.build.load", load)
 
 
 def live(folder):

@@ -17,7 +17,7 @@ from fedge.cli import app
 from fedge.data import load
 from fedge.errors import ConfigError, DivergenceError, RunError
 from fedge.models import from_nnx
-from fedge.runner import checkpoint, files, identity, inspect
+from fedge.runner import checkpoint, environment, files, identity, inspect
 from fedge.runner.cache import ProgramCache
 from tests.helpers import toy
 
@@ -229,17 +229,44 @@ def test_another_layout_is_said(copy, finished, caplog):
     assert "layout (devices, chunk) differ from when" in caplog.text
 
 
-def test_another_version_is_said(copy, caplog):
-    """The identity names the version that began the run; another one goes on with it, aloud."""
-    about = json.loads((copy / "run.json").read_text())
-    about["versions"]["fedge"] = "0.0.9"
-    about["identity"] = identity.identity(about["config"], about["objects"], "0.0.9")
-    (copy / "run.json").write_text(json.dumps(about))
-    for name in (checkpoint.NEWEST, checkpoint.BEFORE):
-        arrays, notes, _ = checkpoint.read_arrays(copy / name)
-        checkpoint.save_arrays(copy / name, arrays, notes | {"identity": about["identity"]})
+def test_another_checkout_is_said_and_noted(copy, finished, caplog, monkeypatch):
+    """The identity names the code that began the run; other code goes on with it, aloud, and run.json says so."""
     resume(copy)
-    assert "versions differ from when" in caplog.text
+    assert not caplog.text
+    for module in (environment, identity):
+        monkeypatch.setattr(module, "code_digest", lambda: "another")
+    resume(copy, rounds=4)
+    assert f"code differ from when {copy} was begun: results may differ\n" in caplog.text
+    about = json.loads((copy / "run.json").read_text())
+    assert about["code"] == json.loads((finished / "run.json").read_text())["code"]
+    assert [(entry["code"], entry["changed"]) for entry in about["continued"]] == [("another", ["code"])]
+    assert inspect.verify(copy)
+
+
+def test_a_checkpoint_of_another_checkout_is_refused(copy, tmp_path, monkeypatch):
+    monkeypatch.setattr(environment, "code_digest", lambda: "another")
+    fedge.run(KEYS, out=tmp_path / "other", cache=CACHE)
+    shutil.copyfile(tmp_path / "other" / checkpoint.NEWEST, copy / checkpoint.NEWEST)
+    with pytest.raises(RunError, match=r"checkpoint.safetensors belongs to another run"):
+        resume(copy)
+
+
+def test_the_code_digest_is_of_every_source_file(tmp_path, monkeypatch):
+    """A line, a name or a file more is other code; what Python leaves beside its files is not."""
+    for name in ("runner/identity.py", "a.py", "core/b.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x = 1\n")
+    monkeypatch.setattr(identity, "__file__", str(tmp_path / "runner/identity.py"))
+    found = [identity.code_digest.__wrapped__()]
+    (tmp_path / "core/b.pyc").touch()
+    assert identity.code_digest.__wrapped__() == found[0]
+    (tmp_path / "core/b.py").write_text("x = 2\n")
+    found.append(identity.code_digest.__wrapped__())
+    (tmp_path / "core/b.py").rename(tmp_path / "core/c.py")
+    found.append(identity.code_digest.__wrapped__())
+    (tmp_path / "d.py").touch()
+    found.append(identity.code_digest.__wrapped__())
+    assert len(set(found)) == 4
 
 
 def net(activation):

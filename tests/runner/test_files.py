@@ -37,25 +37,55 @@ def test_links_in_a_folder_of_somebody_else_lead_nowhere(tmp_path):
     folder, outside = tmp_path / "run", tmp_path / "outside"
     run(out=folder)
     outside.mkdir()
-    for name in (
-        "ledger.json",
-        "result.json",
-        "weights.safetensors",
-        "metrics.jsonl",
-        ".lock",
-        "checkpoint.safetensors",
-    ):
-        kept = (folder / name).read_bytes()
-        (outside / name).write_bytes(kept)
-        (folder / name).unlink()
+    names = [path.name for path in folder.iterdir()]
+    for name in names:
+        (folder / name).rename(outside / name)
         (folder / name).symlink_to(outside / name)
     before = {p.name: p.read_bytes() for p in outside.iterdir()}
-    with pytest.raises((RunError, OSError)):  # a lock that is a link
-        run(resume=folder, rounds=4)
-    (folder / ".lock").unlink()
-    run(resume=folder, rounds=4)
+    with pytest.raises(RunError, match=r"\.lock is a link to another place"):
+        run(resume=folder, rounds=5)
+    (folder / files.LOCK).unlink()
+    run(resume=folder, rounds=5)  # two more checkpoints, so that the one before is a new one too
     assert {p.name: p.read_bytes() for p in outside.iterdir()} == before
-    assert not any(p.is_symlink() for p in folder.iterdir() if p.name != "checkpoint.previous.safetensors")
+    assert {p.name for p in folder.iterdir() if p.is_symlink()} == set()
+    assert {p.name for p in folder.iterdir()} == set(names)
+
+
+def test_whatever_has_a_name_is_on_the_disk(tmp_path, monkeypatch):
+    """A file is synced before it takes its place, its folder right after; so are a new folder and a line of metrics.
+
+    Power that fails cannot be tried here. That the calls are made, on the right descriptors and in this order, can.
+    """
+    events = []
+
+    def place(handle):
+        return os.path.realpath(f"/dev/fd/{handle}")
+
+    def spy(name, where):
+        original = getattr(os, name)
+
+        def spied(*arguments, **options):
+            events.append((name, *where(*arguments)))
+            return original(*arguments, **options)
+
+        monkeypatch.setattr(os, name, spied)
+
+    spy("fsync", lambda handle: [place(handle)])
+    spy("replace", lambda source, target: [str(source), str(target)])
+    folder = tmp_path / "new/run"
+    run(out=folder)
+    assert events[:2] == [("fsync", str(tmp_path / "new")), ("fsync", str(tmp_path))]
+    moved = [(n, event[1], event[2]) for n, event in enumerate(events) if event[0] == "replace"]
+    written = [(n, source, target) for n, source, target in moved if source.endswith(".part")]
+    moved_only = {str(folder / name) for name in (files.LOCK, "checkpoint.previous.safetensors")}
+    assert {target for _, _, target in written} == {str(p) for p in folder.iterdir()} - moved_only
+    for n, source, _ in written:
+        assert events[n - 1] == ("fsync", source)
+        assert events[n + 1] == ("fsync", str(folder))
+    aside = [n for n, source, _ in moved if not source.endswith(".part")]  # newest checkpoints, to be the ones before
+    assert len(aside) == 3
+    assert all(events[n + 1][1].endswith(".part") for n in aside)  # and the folder is synced with the new one
+    assert events.count(("fsync", str(folder / "metrics.jsonl"))) == 3
 
 
 def test_a_comparison_stays_in_its_folder(tmp_path):

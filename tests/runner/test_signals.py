@@ -15,6 +15,21 @@ KEYS = ["hierfavg", "clients=8", "rounds=1200", "local_steps=2", "edge_rounds=1"
         "checkpoint_every=100", "devices=2"]  # fmt: skip
 
 
+# The command, as soon as a file is there: processes that have imported everything start within milliseconds.
+AT_ONCE = """
+import pathlib, sys, time
+import fedge.cli.run
+from fedge.__main__ import main
+
+fedge.cli.run.figures = lambda *_: []
+gate = pathlib.Path(sys.argv.pop(1))
+gate.with_name(sys.argv.pop(1)).touch()
+while not gate.exists():
+    time.sleep(0.001)
+main()
+"""
+
+
 @pytest.fixture
 def begin():
     """Start a process; whatever a test leaves running is ended."""
@@ -55,6 +70,7 @@ def end(process, seconds=120):
 
 
 def test_a_run_that_was_stopped_in_every_way_is_the_run_that_was_not(tmp_path, begin):
+    """Resumed by two processes at once, at last: one goes on, the other is refused."""
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     untouched = begin(*KEYS, "--out", str(whole), "--format", "json")
     _, expected, _ = end(untouched)
@@ -69,12 +85,20 @@ def test_a_run_that_was_stopped_in_every_way_is_the_run_that_was_not(tmp_path, b
             assert (code, state) == (-9, "running")
         else:
             assert (code, state) == (128 + number, "stopped"), complaint
-            assert "finishing the round at hand; the same again leaves at once" in complaint
+            assert "stopping at the next safe point; the same again leaves at once" in complaint
             assert f"of 1200; continue with: fedge run --resume {cut}" in complaint
         words = ["--resume", str(cut)]
-    code, found, _ = end(begin(*words, "--format", "json"))
+    gate, names = tmp_path / "gate", ("ready 1", "ready 2")
+    pair = [begin(str(gate), name, "run", *words, "--format", "json", command=[sys.executable, "-c", AT_ONCE])
+            for name in names]  # fmt: skip
+    for name, process in zip(names, pair, strict=True):
+        wait_for((tmp_path / name).exists, process)
+    gate.touch()
+    (code, found, _), refused = sorted(end(process) for process in pair)
     assert code == 0
+    assert refused == (4, "", f"fedge: another process is writing to {cut}; wait for it, or stop it first\n")
     assert json.loads(found)["history"] == json.loads(expected)["history"]
+    assert (cut / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
     one, two = (load_file(folder / "weights.safetensors") for folder in (whole, cut))
     assert all((one[path] == two[path]).all() for path in one)
 

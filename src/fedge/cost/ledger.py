@@ -119,14 +119,27 @@ class Ledger:
 
     def cell_bytes(self, index: int, *, client: bool = False) -> NDArray[np.int64]:
         """Return the size of each cell's model in global round `index`, or of what its clients hold and send of it."""
-        index = 0 if self.alike else index
+        if self.alike:
+            return self._fixed_bytes[int(client)]
         if (index, client) not in self._sizes:
             width = next(iter(self.stacks[0].shapes.values())).dtype.itemsize
-            rounds = np.arange(index, index + (1 if self.alike else AHEAD), dtype=np.int32)
+            rounds = np.arange(index, index + AHEAD, dtype=np.int32)
             for whose, counts in zip((False, True), self._entries(jnp.asarray(rounds), self.key), strict=True):
                 sizes = width * np.asarray(counts).astype(np.int64)
                 self._sizes.update({(int(r), whose): size for r, size in zip(rounds, sizes, strict=True)})
         return self._sizes[index, client]
+
+    @cached_property
+    def _fixed_bytes(self) -> NDArray[np.int64]:
+        """Return the size of each cell's model, and of a client's part of it, where no round differs from another."""
+        found = np.zeros((2, self.algorithm.topology.cells), np.int64)
+        for stack in self.stacks:
+            for path, shape in stack.shapes.items():
+                size = math.prod(shape.shape) * shape.dtype.itemsize
+                found[0, list(stack.ids)] += size
+                if self.algorithm.shared is None or not self.algorithm.shared(path):
+                    found[1, list(stack.ids)] += size
+        return found
 
     def participants(self, number: int) -> list[NDArray[np.int32]]:
         """List the clients that take part in edge round `number`, cell by cell; many rounds are drawn in one call."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from jax import Array
@@ -32,9 +33,14 @@ class Job:
         return active * self.algorithm.schedule.period
 
 
+Pulse = Callable[[int, float], None]  # a global round, and what part of it is done
+
+
 class Engine(ABC):
     def __init__(self, job: Job) -> None:
         self.job = job
+        # Called now and then inside a round that is made in several calls; what it raises gives the round up.
+        self.pulse: Pulse = lambda index, part: None
 
     @property
     def compile_seconds(self) -> float:

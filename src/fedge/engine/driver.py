@@ -54,7 +54,7 @@ class Vectorised(Engine):
         if self.splits_a_round:
             state = place(state, self.mesh, REPLICATED)
             traced, inputs = self.prepare(state)
-            return SeveralCalls(traced, self.programs, STEPS_PER_CALL).rounds(state, inputs, first, count)
+            return SeveralCalls(traced, self.programs, STEPS_PER_CALL).rounds(state, inputs, first, count, self.pulse)
         steps = max(1, self.job.steps_per_round // self.mesh.size)
         most = max(1, STEPS_PER_CALL // steps) if on_cpu(self.mesh) else max(1, count)
         loss = 0.0

@@ -1,6 +1,7 @@
 """The naive engine loops in Python over cells, clients and steps, in the order a reader would write them.
 
 It is slow and obvious on purpose. The vectorised engine must agree with it to rounding, in float32 and in float64.
+Its averages are numpy's, which need no compiling.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from fedge.core import tree
@@ -51,12 +53,12 @@ class Reference(Engine):
             for stack in stacks:
                 models = []
                 for position, cell in enumerate(stack.ids):
-                    model = {path: w[position] for path, w in stack.weights.items()}
-                    mask = None if stack.mask is None else {path: w[position] for path, w in stack.mask.items()}
+                    model = _at(position, stack.weights)
+                    mask = None if stack.mask is None else _at(position, stack.mask)
                     model, cell_loss = self._edge_round(model, mask, cell, first, index * schedule.edge_rounds + a)
                     models.append(model)
                     loss += float(algorithm.topology.cell_weight[cell]) * cell_loss / schedule.edge_rounds
-                weights = {path: jnp.stack([m[path] for m in models]) for path in models[0]}
+                weights = {path: jax.device_put(np.stack([m[path] for m in models])) for path in models[0]}
                 trained.append(stack._replace(weights=weights))
             stacks = tuple(trained)
         return algorithm.merge(state, stacks, now), loss
@@ -121,6 +123,12 @@ class Reference(Engine):
         return _mean(share, replicas) | common, loss
 
 
+def _at(position: int, stacked: Weights) -> Weights:
+    return {path: np.asarray(w)[position] for path, w in stacked.items()}
+
+
 def _mean(share: list[float], models: list[Weights]) -> Weights:
-    return {path: sum((s * m[path] for s, m in zip(share, models, strict=True)), start=jnp.zeros(()))
-            for path in models[0]}  # fmt: skip
+    def mean(path: str) -> Array:
+        return jax.device_put(sum(s * np.asarray(m[path]) for s, m in zip(share, models, strict=True)))
+
+    return {path: mean(path) for path in models[0]}

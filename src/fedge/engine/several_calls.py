@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import count as count_from
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ from jax.sharding import NamedSharding
 
 from fedge.core.contract import Stack, State
 from fedge.core.tree import Weights
+from fedge.engine.base import Pulse
 from fedge.engine.compiled import CompiledPrograms
 from fedge.engine.inputs import Inputs, Slots
 from fedge.engine.mesh import REPLICATED, place
@@ -30,16 +32,18 @@ class SeveralCalls:
     programs: CompiledPrograms
     steps_per_call: int
 
-    def rounds(self, state: State, inputs: Inputs, first: int, count: int) -> tuple[State, float]:
-        """Do what `Engine.rounds` does; state and inputs lie on the devices."""
+    def rounds(self, state: State, inputs: Inputs, first: int, count: int, pulse: Pulse) -> tuple[State, float]:
+        """Do what `Engine.rounds` does; state and inputs lie on the devices. `pulse` is called after each call."""
         schedule, weight = self.traced.algorithm.schedule, self.traced.algorithm.topology.cell_weight
+        calls = schedule.edge_rounds * sum(len(self._begins(n)) for n in range(len(self.traced.stacks)))
         loss = 0.0
         for index in range(first, first + count):
+            called = _counter(pulse, index, calls)
             dealt = self.run("deal", self._deal, state, np.int32(index), inputs)
             models, losses = tuple(weights for weights, _ in dealt), np.zeros(schedule.edge_rounds)
             for a in range(schedule.edge_rounds):
                 number = np.int32(index * schedule.edge_rounds + a)
-                sums = [self._edge_round(n, (w, mask), number, inputs)
+                sums = [self._edge_round(n, (w, mask), number, inputs, called)
                         for n, (w, (_, mask)) in enumerate(zip(models, dealt, strict=True))]  # fmt: skip
                 models = tuple(weights for weights, _ in sums)
                 for ids, (_, per_cell) in zip(self.traced.stacks, sums, strict=True):
@@ -54,17 +58,22 @@ class SeveralCalls:
         calls = -(-own * self.traced.algorithm.schedule.local_steps // self.steps_per_call)
         return -(-own // calls)
 
+    def _begins(self, n: int) -> range:
+        """Return each call's first slot in an edge round."""
+        return range(0, self._slots_per_device(n), self.slots_per_call(n))
+
     def _slots_per_device(self, n: int) -> int:
         return -(-sum(self.traced.active(n)) // self.traced.mesh.size)
 
     def _edge_round(
-        self, n: int, cells: tuple[Weights, Weights | None], number: Any, inputs: Inputs
+        self, n: int, cells: tuple[Weights, Weights | None], number: Any, inputs: Inputs, called: Callable[[], None]
     ) -> tuple[Weights, Array]:
         slots = self.run(f"slots {n}", partial(self._slots, n), number, inputs)
         sums: Any = None
-        for begin in range(0, self._slots_per_device(n), self.slots_per_call(n)):
+        for begin in self._begins(n):
             part = self.run(f"part {n}", partial(self._part, n), cells, slots, np.int32(begin), number, inputs)
             sums = part if sums is None else self.run("add", _add, sums, part)
+            called()
         return sums
 
     def run(self, name: str, function: Callable[..., Any], *operands: Any) -> Any:
@@ -96,6 +105,12 @@ class SeveralCalls:
     def _merge(self, state: State, index: Array, models: tuple[Weights, ...], inputs: Inputs) -> State:
         dealt: tuple[Stack, ...] = self.traced.deal(state, index, inputs)
         return self.traced.merge(state, dealt, models, index, inputs)
+
+
+def _counter(pulse: Pulse, index: int, calls: int) -> Callable[[], None]:
+    """Make what tells `pulse`, call by call, how much of a round is done."""
+    made = count_from(1)
+    return lambda: pulse(index, next(made) / calls)
 
 
 def _add(a: Any, b: Any) -> Any:

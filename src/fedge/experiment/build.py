@@ -58,6 +58,8 @@ class Experiment:
         """Return u, the model that is tested, with its running statistics in order."""
         cell_weight = jnp.asarray(self.job.algorithm.topology.cell_weight, self.job.task.dtype)
         weights = self.job.algorithm.evaluated(state, cell_weight)
+        if not self._stale:
+            return weights
         calibrated = self.calibrated({path: w[None] for path, w in weights.items()})
         return {path: w[0] for path, w in calibrated.items()}
 

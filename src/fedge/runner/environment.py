@@ -11,6 +11,7 @@ from typing import Any
 import jax
 
 from fedge._version import __version__
+from fedge.runner.identity import code_digest
 
 VERSIONS = ("jax", "jaxlib", "flax", "optax", "numpy")
 
@@ -19,6 +20,7 @@ def environment(seed: int) -> dict[str, Any]:
     devices = jax.devices()
     return {
         "seed": seed,
+        "code": code_digest(),
         "versions": {"fedge": __version__, "python": platform.python_version()}
         | {name: metadata.version(name) for name in VERSIONS},
         "platform": platform.platform(),

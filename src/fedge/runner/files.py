@@ -51,6 +51,14 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and those it lies in, durably."""
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in new:
+        sync_folder(path.parent)
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable; a file's own content is synced before it gets its name."""
     with contextlib.suppress(OSError):  # some file systems have no such thing

@@ -1,7 +1,7 @@
 """One digest says what a run is: whatever it is resumed from must carry the same.
 
 identity = SHA-256 of the configuration (how long to run and on which devices left out), the data, what was passed in
-           from Python, and the version of fedge
+           from Python, and the source files of fedge
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedge._version import __version__
 from fedge.core.keys import root
 from fedge.data import DATASETS, Dataset
 from fedge.experiment.build import Experiment, Optimiser
@@ -116,11 +117,19 @@ def program_digest(function: Any, *shapes: Any, note: str = "") -> str:
     return digest_of(text, *constants, note)
 
 
-def identity(config: Mapping[str, Any], made_with: Mapping[str, Any], version: str = __version__) -> str:
-    """Compute the digest that a run's files carry; `made_with` is what `objects` returns."""
+@cache
+def code_digest() -> str:
+    """Make a digest of fedge's own source files: checkouts of one version may differ."""
+    top = Path(__file__).parents[1]
+    sources = {path.relative_to(top).as_posix(): path for path in top.rglob("*.py")}
+    return digest_of(*(part for name in sorted(sources) for part in (name, sources[name].read_bytes())))
+
+
+def identity(config: Mapping[str, Any], made_with: Mapping[str, Any], code: str) -> str:
+    """Compute the digest that a run's files carry; `made_with` is what `objects` returns, `code` what `code_digest`."""
     fixed = {key: value for key, value in config.items() if key not in (*LENGTH, *LAYOUT)}
     known = DATASETS[fixed["data"]].digest if fixed.get("data") in DATASETS else None
-    return digest_of(canonical(fixed), canonical(known), canonical(dict(made_with)), version)
+    return digest_of(canonical(fixed), canonical(known), canonical(dict(made_with)), code)
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:

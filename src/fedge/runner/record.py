@@ -1,8 +1,8 @@
 """A run leaves these files behind.
 
-    run.json                        what was run, when, by which command, on what: seed, versions, hardware, layout; the
-                                    identity that other files must carry; its state (running, stopped, failed, diverged,
-                                    finished) and, at the end, digests of the other files
+    run.json                        what was run, when, by which command, on what: seed, code, versions, hardware,
+                                    layout; the identity that other files must carry; its state (running, stopped,
+                                    failed, diverged, finished) and, at the end, digests of the other files
     config.json                     the resolved configuration
     metrics.jsonl                   one line per evaluated round
     checkpoint.safetensors          the state after a round, to resume from, and the one before it
@@ -125,6 +125,12 @@ class Record:
         self.about |= facts
         files.write_json(self.folder / RUN, self.about)
 
+    def go_on_otherwise(self, changed: list[str], layout: Mapping[str, int]) -> None:
+        """Remember what has changed since the run was begun; run.json says so once the run goes on."""
+        before = self.about.get("continued")
+        now_with = environment(int(self.about["seed"])) | {"begun": now(), "changed": changed, "layout": dict(layout)}
+        self.about["continued"] = [*(before if isinstance(before, list) else []), now_with]
+
     def mark(self, state: str) -> None:
         """Say how the run ended; a full disk or a lost folder must not hide why it did."""
         if self.about.get("state") == RUNNING:  # and not a run that was over, and could only not be read
@@ -154,12 +160,13 @@ class Record:
 
 def begin(folder: Path, config: Mapping[str, Any], objects: Mapping[str, Any], **facts: Any) -> Record:
     """Write what is known before the first round; the folder is `claim`ed and locked."""
+    made_by = environment(int(config["seed"]))
     about = {
-        "identity": identity(config, objects),
+        "identity": identity(config, objects, made_by["code"]),
         "state": RUNNING,
         "begun": now(),
         "command": shlex.join(["fedge", *sys.argv[1:]]) if Path(sys.argv[0]).name in ("fedge", "__main__.py") else None,
-        **environment(int(config["seed"])),
+        **made_by,
         **facts,
         "objects": dict(objects),
         "config": dict(config),
@@ -185,7 +192,7 @@ def claim(folder: Path, plan: str = RUN) -> None:
     if (folder / plan).exists():
         raise RunError(f"{folder} already holds a run; continue it with --resume {folder} or choose another --out")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        files.make_folder(folder)
         if not all(files.is_leftover(entry) for entry in folder.iterdir()):
             raise RunError(f"{folder} is not empty; choose another --out")
     except OSError as problem:
@@ -207,7 +214,7 @@ def reopen(folder: Path) -> Record:
             )
     else:
         files.write_json(folder / CONFIG, config)
-    if identity(config, about["objects"], str(about["versions"].get("fedge"))) != about["identity"]:
+    if identity(config, about["objects"], about["code"]) != about["identity"]:
         raise RunError(f"{folder / RUN} was changed since the run was begun: its identity does not hold; undo that")
     return Record(folder, about)
 
@@ -215,8 +222,8 @@ def reopen(folder: Path) -> Record:
 def read_about(folder: Path) -> dict[str, Any]:
     """Read what run.json says, with the entries that every run has."""
     about = {"digests": {}} | files.read_json(folder / RUN)
-    kinds = {"identity": str, "config": dict, "objects": dict, "versions": dict, "layout": dict, "seed": int,
-             "digests": dict}  # fmt: skip
+    kinds = {"identity": str, "config": dict, "objects": dict, "code": str, "versions": dict, "layout": dict,
+             "seed": int, "digests": dict}  # fmt: skip
     if missing := [key for key, kind in kinds.items() if not isinstance(about.get(key), kind)]:
         raise RunError(f"{folder / RUN} lacks {missing[0]}; it was not written by this version of fedge, or changed")
     if any(type(number) is not int or number < 0 for number in about["layout"].values()):
@@ -227,7 +234,7 @@ def read_about(folder: Path) -> dict[str, Any]:
 def changes(record: Record, objects: Mapping[str, Any]) -> list[str]:
     """Name what has changed since a run was begun, for people to be told; refuse what makes it another run."""
     now, then = environment(int(record.about["seed"])), record.about
-    changed = [key for key in ("versions", "processor", "backend") if then.get(key) != now[key]]
+    changed = [key for key in ("code", "versions", "processor", "backend") if then.get(key) != now[key]]
     for key, what in (("data", "data set"), ("model", "model"), ("optimizer", "optimiser")):
         if then["objects"].get(key) != objects.get(key):
             traced = key != "data" and then["versions"].get("jax") != now["versions"]["jax"]

@@ -98,8 +98,9 @@ def _resume(
         if job.engine.layout != kept.about["layout"]:
             changed.append("layout (devices, chunk)")
         if changed:
-            log.warning("%s differ from when %s was begun: results may differ in the last bits",
-                        ", ".join(changed), folder)  # fmt: skip
+            kept.go_on_otherwise(changed, job.engine.layout)
+            much = "" if "code" in changed else " in the last bits"
+            log.warning("%s differ from when %s was begun: results may differ%s", ", ".join(changed), folder, much)
         return train(job, kept, folder, listener, stop, began)
 
 

@@ -1,8 +1,9 @@
 """Signals ask a run to stop: Ctrl-C, SIGTERM and SIGHUP.
 
-The first one lets a run finish the round at hand and save it; where no run is under way it leaves, tidying up. The
-second one leaves at once whatever is going on, and so does the first one while the command is still being imported. A
-thread sees to that, since Python's own handlers wait until a compiled program, or the compiler, has returned.
+The first one lets a run finish the round at hand, or leave it where it takes long, and save what is done; where no run
+is under way it leaves, tidying up. The second one leaves at once whatever is going on, and so does the first one while
+the command is still being imported. A thread sees to that, since Python's own handlers wait until a compiled program,
+or the compiler, has returned.
 
 Python drops, and complains of, what is raised while it tidies up objects (JAX does so whenever memory is collected).
 So a wish to leave that was dropped there is raised again a moment later.
@@ -97,7 +98,7 @@ def install() -> StopRequest:
                 if seen > 1 or not request.started:
                     leave_now(number, "left at once" if seen > 1 else "stopped")
                 if request.listening:
-                    _say("finishing the round at hand; the same again leaves at once")
+                    _say("stopping at the next safe point; the same again leaves at once")
                 else:
                     late = threading.Timer(GRACE, leave_now, (number, "stopped"))
                     late.daemon = True

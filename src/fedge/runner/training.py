@@ -42,6 +42,10 @@ def train(
         raise
 
 
+class RoundGivenUpError(Exception):
+    """A round that takes long was left in the middle, because of a wish to stop."""
+
+
 class Training:
     """This takes a run from where its record stands to its end."""
 
@@ -65,26 +69,47 @@ class Training:
             total = self._job.costs.rounds
             log.info("continuing after round %d%s", done, f" of {total}" if total else "")
         self._listener.ready(self._made, self._folder)
-        self._first, save_every = done, self._config.checkpoint_every
-        for stretch in stretches(
-            self._trainer, self._job.evaluate, [self._job.costs], state, done, self._config,
-            save_every=save_every, pausing=self._stop is not None,
-        ):  # fmt: skip
-            self._seconds += stretch.seconds
-            if problem := self._divergence(stretch):
-                self._give_up(problem, state, done, history, stretch)
-            state, done = stretch.states, stretch.done
-            for row in stretch.rows:
-                self._kept.row(row)
-                history.append(row)
-                self._listener.round(row, self._config)
-            stopped = self._stop is not None and self._stop.signal is not None and self._job.costs.more(done)
-            if save_every and self._job.costs.more(done) and (stopped or done % save_every == 0):
-                self._kept.save(here(state), done)
-            if stopped:
-                self._leave(done)
+        self._first, self._job.engine.pulse = done, self._pulse
+        state, done = self._rounds(state, done, history)
         self._kept.save(here(state), done)
         return self._finish(here(state), done, history, FINISHED)
+
+    def _rounds(self, state: State, done: int, history: list[Row]) -> tuple[State, int]:
+        """Train up to the last round, unless the run is to stop or diverges."""
+        save_every = self._config.checkpoint_every
+        try:
+            for stretch in stretches(
+                self._trainer, self._job.evaluate, [self._job.costs], state, done, self._config,
+                save_every=save_every, pausing=self._stop is not None,
+            ):  # fmt: skip
+                self._seconds += stretch.seconds
+                if problem := self._divergence(stretch):
+                    self._give_up(problem, state, done, history, stretch)
+                state, done = stretch.states, stretch.done
+                for row in stretch.rows:
+                    self._kept.row(row)
+                    history.append(row)
+                    self._listener.round(row, self._config)
+                stopped = self._stopped and self._job.costs.more(done)
+                if save_every and self._job.costs.more(done) and (stopped or done % save_every == 0):
+                    self._kept.save(here(state), done)
+                if stopped:
+                    self._leave(done)
+        except RoundGivenUpError:
+            if save_every and done > self._first and done % save_every:
+                self._kept.save(here(state), done)
+            self._leave(done, f" (round {done + 1} was given up)")
+        return state, done
+
+    @property
+    def _stopped(self) -> bool:
+        return self._stop is not None and self._stop.signal is not None
+
+    def _pulse(self, index: int, part: float) -> None:
+        """Look up inside a round that takes several calls, so that nobody has to wait for its end."""
+        if self._stopped:
+            raise RoundGivenUpError
+        self._listener.part(index + 1, part, self._config)
 
     def _restore(self) -> Progress:
         """Read the newest state that was saved, and the rows up to it."""
@@ -108,10 +133,11 @@ class Training:
         """Check that several processes run the same experiment from the same round on."""
         if device.processes() == 1:
             return
-        what = identity.digest_of(identity.canonical([self._config.model_dump(), self._job.objects, done]))
+        mine = [self._config.model_dump(), self._job.objects, done, identity.code_digest()]
+        what = identity.digest_of(identity.canonical(mine))
         words = np.frombuffer(bytes.fromhex(what), np.int32)
         if (multihost_utils.process_allgather(words) != words).any():
-            raise RunError("the processes were given different words, data or checkpoints; give all of them the same")
+            raise RunError("the processes have different words, data, checkpoints or code; give all of them the same")
 
     def _divergence(self, stretch: Stretch) -> str | None:
         """Say what is no longer a finite number, if anything is."""
@@ -147,14 +173,14 @@ class Training:
         kept = f"; the state after round {done} is kept in {self._folder}" if self._kept.folder else ""
         return cause + kept
 
-    def _leave(self, done: int) -> NoReturn:
+    def _leave(self, done: int, note: str = "") -> NoReturn:
         assert self._stop is not None
         total = self._job.costs.rounds
         how = f"continue with: fedge run --resume {self._folder}"
         if not self._config.checkpoint_every:
             how = "with checkpoint_every=0 no state was saved, so it cannot be continued"
         raise StoppedError(
-            f"stopped after round {done}{f' of {total}' if total else ''}; {how}", self._stop.signal or 2
+            f"stopped after round {done}{f' of {total}' if total else ''}{note}; {how}", self._stop.signal or 2
         )
 
     def _finish(self, state: State, done: int, history: list[Row], ending: str) -> Result:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from rich.console import Console
@@ -14,6 +15,7 @@ from fedge.runner.rows import Row
 from fedge.view.terminal import shown
 
 LINES = 10  # plain lines per run
+SILENCE = 30.0  # seconds without a plain line after which a long round says how far it is
 
 
 class Ticker(Listener):
@@ -21,10 +23,12 @@ class Ticker(Listener):
         self._console = Console(stderr=True)
         self._bar: Progress | None = None
         self._next = 0  # the round from which on another line is due
+        self._said = 0.0  # when the last line was printed
+        self._mark = (0, 0.0, 0.0)  # a long round, the first part of it that was heard of, and when
         self.out: Path | None = None
 
     def ready(self, experiment: Experiment, out: Path) -> None:
-        self.out, self._next = out, 0
+        self.out, self._next, self._said, self._mark = out, 0, time.monotonic(), (0, 0.0, 0.0)
         c = experiment.config
         if not self._console.is_terminal:
             length = f"{c.rounds} rounds" if c.rounds else "as many rounds as the budget covers"
@@ -37,6 +41,19 @@ class Ticker(Listener):
         self._bar.add_task(c.algorithm, total=c.rounds, note="compiling …")
         self._bar.start()
 
+    def part(self, number: int, part: float, config: Config) -> None:
+        now = time.monotonic()
+        if self._mark[0] != number:
+            self._mark = (number, part, now)
+        _, first, since = self._mark
+        left = f", about {duration((now - since) / (part - first) * (1 - part))} left" if part > first else ""
+        note = f"round {number}: {part:.0%}{left}"
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], note=note)
+        elif now - self._said >= SILENCE:
+            print(f"{config.algorithm}: {note}", file=self._console.file, flush=True)
+            self._said = now
+
     def round(self, row: Row, config: Config) -> None:
         note = f"accuracy {row['accuracy']:.1%}  loss {shown(row['loss'], '.3f')}"
         if self._bar is not None:
@@ -45,6 +62,7 @@ class Ticker(Listener):
             of = f"/{config.rounds}" if config.rounds else ""
             line = f"{config.algorithm}: round {row['round']}{of}  {note}"
             print(line, file=self._console.file, flush=True)
+            self._said = time.monotonic()
             step = max(1, config.rounds // LINES) if config.rounds else row["round"]  # a line for each doubling
             self._next = (row["round"] // step + 1) * step
 
@@ -56,3 +74,11 @@ class Ticker(Listener):
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+
+
+def duration(seconds: float) -> str:
+    """Say about how long something takes."""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
