@@ -1,0 +1,90 @@
+"""This finds what is the user's own by its name, `package.module:attribute`, and says what is missing where it fails."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from fedge.errors import ConfigError, brief, suggestion
+
+PATTERN = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+
+
+def is_name(given: object) -> bool:
+    """Say whether this has the form package.module:attribute."""
+    return isinstance(given, str) and PATTERN.fullmatch(given) is not None
+
+
+def find(key: str, name: str, takes: tuple[str, ...]) -> Callable[..., Any]:
+    """Import the function of this name, which `key` asks for and which must take these positional arguments."""
+    module_name, _, attribute = name.partition(":")
+    module = _import(key, name, module_name)
+    function = getattr(module, attribute, None)
+    if function is None:
+        near = suggestion(attribute, [n for n in vars(module) if not n.startswith("_")])
+        raise ConfigError(
+            f"{key}={brief(name)}: module {module_name} has no '{attribute}'; write its name after ':'{near}"
+        )
+    if not callable(function):
+        raise ConfigError(
+            f"{key}={brief(name)} is a {type(function).__name__}; give a function of ({', '.join(takes)})"
+        )
+    try:
+        inspect.signature(function).bind(*takes)
+    except ValueError:  # a builtin that does not tell
+        pass
+    except TypeError as problem:
+        raise ConfigError(f"{key}={brief(name)} must be a function of ({', '.join(takes)}): {problem}") from None
+    return function
+
+
+def source_digest(function: Callable[..., Any]) -> str:
+    """Return the SHA-256 of the file that a function stands in, or of its name where there is no such file."""
+    try:
+        content = Path(inspect.getsourcefile(function) or "").read_bytes()
+    except (OSError, TypeError):
+        content = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}".encode()
+    return hashlib.sha256(content).hexdigest()
+
+
+def _import(key: str, name: str, module_name: str) -> Any:
+    with _current_folder():
+        try:
+            return importlib.import_module(module_name)
+        except ModuleNotFoundError as problem:
+            missing = problem.name or module_name
+            if module_name == missing or module_name.startswith(f"{missing}."):
+                raise ConfigError(
+                    f"{key}={brief(name)}: there is no module {missing} in {Path.cwd()} or among the installed "
+                    "packages; run fedge where it is, or install it"
+                ) from None
+            raise ConfigError(f"{key}={brief(name)}: {module_name} needs the module {missing}; install it") from None
+        except Exception as problem:
+            reason = (str(problem).splitlines() or [""])[0]
+            kind = type(problem).__name__
+            raise ConfigError(
+                f"{key}={brief(name)}: importing {module_name} failed, {kind}: {brief(reason)}; mend it"
+            ) from None
+
+
+@contextlib.contextmanager
+def _current_folder() -> Iterator[None]:
+    """Look in the current folder too, after the installed packages: a file there never stands in for one of those."""
+    here = os.getcwd()
+    if here in sys.path or "" in sys.path:
+        yield
+        return
+    sys.path.append(here)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
