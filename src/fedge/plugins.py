@@ -1,15 +1,14 @@
-"""This finds what is the user's own by its name, `package.module:attribute`, and says what is missing where it fails."""
+"""This finds what is the user's own by its name, `package.module:attribute`, or says what is missing."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib
 import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,35 +55,28 @@ def source_digest(function: Callable[..., Any]) -> str:
 
 
 def _import(key: str, name: str, module_name: str) -> Any:
-    with _current_folder():
-        try:
-            return importlib.import_module(module_name)
-        except ModuleNotFoundError as problem:
-            missing = problem.name or module_name
-            if module_name == missing or module_name.startswith(f"{missing}."):
-                raise ConfigError(
-                    f"{key}={brief(name)}: there is no module {missing} in {Path.cwd()} or among the installed "
-                    "packages; run fedge where it is, or install it"
-                ) from None
-            raise ConfigError(f"{key}={brief(name)}: {module_name} needs the module {missing}; install it") from None
-        except Exception as problem:
-            reason = (str(problem).splitlines() or [""])[0]
-            kind = type(problem).__name__
+    _look_here_too()
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as problem:
+        missing = problem.name or module_name
+        if module_name == missing or module_name.startswith(f"{missing}."):
             raise ConfigError(
-                f"{key}={brief(name)}: importing {module_name} failed, {kind}: {brief(reason)}; mend it"
+                f"{key}={brief(name)}: there is no module {missing} in {Path.cwd()} or among the installed "
+                "packages; run fedge where it is, or install it"
             ) from None
+        raise ConfigError(f"{key}={brief(name)}: {module_name} needs the module {missing}; install it") from None
+    except Exception as problem:
+        reason = (str(problem).splitlines() or [""])[0]
+        kind = type(problem).__name__
+        raise ConfigError(
+            f"{key}={brief(name)}: importing {module_name} failed, {kind}: {brief(reason)}; mend it"
+        ) from None
 
 
-@contextlib.contextmanager
-def _current_folder() -> Iterator[None]:
+def _look_here_too() -> None:
     """Look in the current folder too, after the installed packages: a file there never stands in for one of those."""
     here = os.getcwd()
-    if here in sys.path or "" in sys.path:
-        yield
-        return
-    sys.path.append(here)
-    importlib.invalidate_caches()
-    try:
-        yield
-    finally:
-        sys.path.remove(here)
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)
+        importlib.invalidate_caches()
