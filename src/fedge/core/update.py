@@ -22,7 +22,7 @@ from jax import Array
 from fedge.core.tree import Weights
 
 Message = Any
-"""What is really sent: a pytree of arrays, whose shapes follow from the update's alone. Its bytes are what is billed."""
+"""This is what is really sent: a pytree of arrays, whose shapes follow from the update's. Its bytes are billed."""
 
 
 @dataclass(frozen=True)
