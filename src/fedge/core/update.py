@@ -95,3 +95,6 @@ class Way:
     def collects(self) -> bool:
         """Say whether all clients' models of a cell are needed at once."""
         return self.keeps or self.edge_rule is not None
+
+
+PLAIN = Way()
