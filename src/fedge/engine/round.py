@@ -26,7 +26,7 @@ from jax import Array, lax
 from jax.sharding import Mesh
 
 from fedge.core import tree
-from fedge.core.client import Task
+from fedge.core.client import Task, local_round
 from fedge.core.contract import Algorithm, Round, Stack, State
 from fedge.core.keys import Purpose, fold
 from fedge.core.sampling import participants
@@ -208,20 +208,8 @@ class TracedRound:
         self, weights: Weights, mask: Weights | None, client: Array, first: Array, inputs: Inputs
     ) -> tuple[Weights, Array]:
         """Make one client's `local_steps` from its edge's model."""
-        task, steps = self.task, self.algorithm.schedule.local_steps
-
-        def step(carry: tuple[Weights, Any], turn: tuple[Array, Array]) -> tuple[tuple[Weights, Any], Array]:
-            weights, memory = carry
-            k, index = turn
-            loss, gradient, statistics = task.gradient(weights, inputs.data, index, inputs.key, client, k)
-            return task.update(inputs.lr, weights, memory, gradient, statistics, mask), loss
-
-        turns = (
-            first + jnp.arange(steps, dtype=jnp.int32),
-            task.indices(inputs.key, inputs.data, client, first, steps),
-        )
-        (weights, _), losses = lax.scan(step, (weights, task.fresh(inputs.lr, weights)), turns)
-        return weights, losses.mean()
+        own, steps = inputs.data.of(client), self.algorithm.schedule.local_steps
+        return local_round(self.task, weights, mask, own, inputs.key, client, first, steps, inputs.lr)
 
     # An edge round of cells in lockstep
 
@@ -272,7 +260,7 @@ class TracedRound:
         task, steps = self.task, self.algorithm.schedule.local_steps
         shared = self.algorithm.shared
         assert shared is not None
-        indices = jax.vmap(lambda i: task.indices(inputs.key, inputs.data, i, first, steps), out_axes=1)(client)
+        indices = jax.vmap(lambda i: task.indices(inputs.key, inputs.data.of(i), i, first, steps), out_axes=1)(client)
         turns = (first + jnp.arange(steps, dtype=jnp.int32), indices)
         cell = Cell(task, shared, mask, client, share, turns, inputs.lr, inputs.data, inputs.key, self.chunk != 1)
         return LOCKSTEP[self.algorithm.sharing](cell, weights)
