@@ -1,6 +1,7 @@
 """A client updates its edge's model with its own samples. Every engine runs this code, and a process on a network can.
 
-    w ← w − γ(g(w) + pull(w))          `local_steps` times, from the edge's model; g over a minibatch of its own samples
+    w ← w − γ(g(w) + pull(w))     `local_steps` times from the edge's model; g is of a minibatch of its own samples
+    w_edge + passed(w − w_edge)   is what arrives at its edge; `core/update.py` says what may happen on the way
 
 Shape legend: B batch, C clients, N samples.
 """
@@ -21,6 +22,7 @@ from fedge.core.keys import Purpose, fold
 from fedge.core.sampling import Sampler
 from fedge.core.split import Split, client_backward, client_forward, edge_step
 from fedge.core.tree import Weights
+from fedge.core.update import Codec, Hop, Memory, Way, draw_key
 
 Scale = tuple[tuple[float, ...], tuple[float, ...]]
 
@@ -57,13 +59,6 @@ class Samples(NamedTuple):
     def alone(cls, x: Any, y: Any) -> Samples:
         count = len(y)
         return cls(x, y, jnp.arange(count, dtype=jnp.int32), jnp.int32(0), jnp.int32(count))
-
-
-class Trained(NamedTuple):
-    """This is what a client has after a local round."""
-
-    weights: Weights
-    loss: Array  # mean over its steps
 
 
 Pull = Callable[[Weights], Weights]
@@ -162,11 +157,11 @@ class Task:
         return self.optimiser(lr).init(tree.split(weights, self.trainable.__contains__)[0])
 
 
-def local_round(
+def descend(
     task: Task, start: Weights, mask: Weights | None, own: Samples, key: Array, client: Array, first: Array, steps: int,
     lr: Array, pull: Pull | None = None,
-) -> Trained:  # fmt: skip
-    """Make one client's `steps` from its edge's model, at iterations `first`, `first` + 1, …"""
+) -> tuple[Weights, Array]:  # fmt: skip
+    """Make a client's `steps` at iterations `first`, `first` + 1, …; return its weights and mean loss."""
 
     def step(carry: tuple[Weights, Any], turn: tuple[Array, Array]) -> tuple[tuple[Weights, Any], Array]:
         weights, memory = carry
@@ -176,7 +171,67 @@ def local_round(
 
     turns = (first + jnp.arange(steps, dtype=jnp.int32), task.indices(key, own, client, first, steps))
     (weights, _), losses = jax.lax.scan(step, (start, task.fresh(lr, start)), turns)
-    return Trained(weights, losses.mean())
+    return weights, losses.mean()
+
+
+class Update(NamedTuple):
+    """This is what a client's local round comes to."""
+
+    weights: Weights  # as they arrive at its edge
+    loss: Array  # mean over its steps
+    memory: Memory  # its own rows
+
+
+class Link(NamedTuple):
+    """This is what a client knows of its cell besides the edge's model."""
+
+    mask: Weights | None = None
+    origin: Weights | None = None  # the model that the cell began the global round with
+    control: Weights | None = None  # the cell's row of a correction's memory
+
+
+NOTHING = Memory({}, {}, {})
+
+
+def local_round(
+    task: Task, way: Way, start: Weights, link: Link, own: Samples, memory: Memory, key: Array, client: Array,
+    first: Array, steps: int, lr: Array,
+) -> Update:  # fmt: skip
+    """Make one client's part of an edge round, from its edge's model to what arrives there of its own."""
+    pull = pull_of(way, start, link, memory)
+    weights, loss = descend(task, start, link.mask, own, key, client, first, steps, lr, pull)
+    if way.correction is None and way.uplink is None:
+        return Update(weights, loss, memory)
+    moved = tree.subtract(tree.split(weights, task.trainable.__contains__)[0], start)
+    if way.correction is not None:
+        memory = memory._replace(shift=way.correction.after_steps(memory.shift, link.control or {}, moved, steps * lr))
+    if way.uplink is not None:
+        arrived, lost = pass_uplink(way.uplink, draw_key(key, Hop.UPLINK, client, first), moved, memory.lost)
+        weights, memory = weights | tree.add(arrived, start), memory._replace(lost=lost)
+    return Update(weights, loss, memory)
+
+
+def pull_of(way: Way, start: Weights, link: Link, memory: Memory) -> Pull | None:
+    """Return what is added to a client's gradients: μ(w − anchor), and what its correction says; None for nothing."""
+    if way.prox is None and way.correction is None:
+        return None
+    anchor = link.origin if way.prox_to_round and link.origin is not None else start
+    shift = {} if way.correction is None else way.correction.shift(memory.shift, link.control or {})
+
+    def pull(weights: Weights) -> Weights:
+        added = {path: jnp.zeros_like(w) for path, w in weights.items()}
+        if way.prox is not None:
+            added = {path: way.prox * (w - anchor[path]) for path, w in weights.items()}
+        return {path: a + shift[path] if path in shift else a for path, a in added.items()}
+
+    return pull
+
+
+def pass_uplink(codec: Codec, draw: Array, moved: Weights, lost: Weights) -> tuple[Weights, Weights]:
+    """Return what arrives of an update, and what is lost of it where the client keeps that for its next one."""
+    wanted = tree.add(moved, lost) if codec.feedback else moved
+    arrived = codec.passed(draw, wanted)
+    return arrived, tree.subtract(wanted, arrived) if codec.feedback else lost
 
 
 def normalise(x: Array, scale: Scale, dtype: jnp.dtype) -> Array:
