@@ -1,6 +1,6 @@
 """Imports point one way (an AST walk):
 
-core ← algorithms, models, data, cost, theory ← engine ← experiment ← runner ← studies ← view ← cli
+core ← algorithms, updates, models, data, cost, theory ← engine ← experiment ← runner ← studies ← view ← cli
 """
 
 import ast
@@ -14,6 +14,7 @@ ALLOWED = {
     "plugins": {"errors"},
     "core": {"errors"},
     "algorithms": {"core", "errors", "plugins"},
+    "updates": {"core", "errors", "plugins"},
     "models": {"core", "errors", "plugins"},
     "data": {"core", "errors", "plugins"},
     "cost": {"core", "errors"},
