@@ -12,8 +12,8 @@
     w ← w + η m/(√v + τ)
 
 Symbols: η = lr, β = β1 = beta1, β2 = beta2, τ = eps. What is not trainable (running statistics) is as it was merged.
-With momentum, η = 1 and β = 0 this is the algorithm itself, up to rounding. Statistics that were merged are of w̄, not of
-w, so the tested model's are estimated anew, as HIST's.
+With momentum, η = 1 and β = 0 this is the algorithm itself, up to rounding. Statistics that were merged are of w̄, not
+of w, so the tested model's are estimated anew, as HIST's.
 
 Departures from the second paper, all of optax: adam and yogi correct m and v for their bias, which the paper leaves
 out; v begins at 0 (adam) or 10⁻⁶ (yogi, as does m) and not at τ² or more; adagrad divides by √v alone, with v = τ² at
