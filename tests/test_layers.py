@@ -1,6 +1,6 @@
 """Imports point one way (an AST walk):
 
-core ← algorithms, models, data, cost, theory ← engine ← experiment ← runner ← studies ← view ← cli
+core ← algorithms, updates, models, data, cost, theory ← engine ← experiment ← runner ← studies ← view ← cli
 """
 
 import ast

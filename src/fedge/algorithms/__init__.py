@@ -50,6 +50,11 @@ ALGORITHMS: dict[str, Entry] = {
     "hiersfl": Entry(hiersfl),
     "hiersfl_v2": Entry(hiersfl_v2, form_of="hiersfl"),
     "sdfeel": Entry(sdfeel),
+    "fedprox": Entry(fedavg, "fedavg", {"prox": 0.01}),
+    "fedavgm": Entry(fedavg, "fedavg", {"server": "momentum"}),
+    "fedadam": Entry(fedavg, "fedavg", {"server": "adam"}),
+    "scaffold": Entry(fedavg, "fedavg", {"correction": "scaffold"}),
+    "mtgc": Entry(hierfavg, "hierfavg", {"correction": "mtgc"}),
 }
 
 
