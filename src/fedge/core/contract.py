@@ -87,7 +87,7 @@ class Algorithm:
     deal: Callable[[State, Round], tuple[Stack, ...]]
     merge: Callable[[State, tuple[Stack, ...], Round], State]
     evaluated: Callable[[State, Array], Weights]  # (state, m̃) → u, the model that is tested
-    operator: Callable[[int, str], Matrix] | None  # (k, path) → T_k; None where no one matrix serves a path (HIST)
+    operator: Callable[[int, str], Matrix] | None  # (k, path) → T_k of the plain way; None where no matrix says it
     exchange: Direct | Cloud | Gossip  # who talks to whom: what costs and pictures are made from
     shared: Callable[[str], bool] | None = None  # paths the cell holds once and steps with its mean gradient
     sharing: Sharing = Sharing.MEAN

@@ -120,6 +120,8 @@ class Config(BaseModel):
     checkpoint_every: int = Field(5, ge=0, le=COUNTABLE, description="rounds between saved states; 0: never")
 
     def __init__(self, /, **values: Any) -> None:
+        if callable(own := values.get("algorithm")):
+            values["algorithm"] = algorithms.name_of(own)
         require_known(values, values.get("algorithm"))
         try:
             super().__init__(**values)
@@ -247,6 +249,8 @@ def allowed(key: str) -> str:
     """Say what a key takes: names, or a kind of number and its limits."""
     if words(key):
         return ", ".join(words(key))
+    if examples := field(key).examples:
+        return f"{', '.join(map(str, examples))}, …"
     kind = str(field(key).annotation)
     noun = (
         "true or false"

@@ -19,7 +19,7 @@ from fedge.updates.int8 import int8
 from fedge.updates.qsgd import qsgd
 from fedge.updates.topk import topk
 
-NAMES = ("none", "qsgd8", "int8", "topk:0.01", "topk:0.01:plain")
+NAMES = ["none", "qsgd8", "int8", "topk:0.01", "topk:0.01:plain"]
 ALLOWED = (
     "none, qsgdB with B = 2 to 16 bits for each number, int8, topk:F with a fraction F of each tensor's numbers, "
     "topk:F:plain where what is not sent is lost"
@@ -45,9 +45,9 @@ def codec_of(text: str, key: str = "codec") -> Codec | None:
 
 def encoded(
     algorithm: Algorithm, model: ModelDescription, *,
-    codec: Annotated[str, Field(description=f"of clients' updates: {', '.join(NAMES)}, …")] = "none",
-    down_codec: Annotated[str, Field(description="of the models that clients are sent")] = "none",
-    cloud_codec: Annotated[str, Field(description="of edges' updates to the cloud")] = "none",
+    codec: Annotated[str, Field(examples=NAMES, description="form in which clients send their updates")] = "none",
+    down_codec: Annotated[str, Field(examples=NAMES, description="form in which clients are sent models")] = "none",
+    cloud_codec: Annotated[str, Field(examples=NAMES, description="form in which edges send their updates")] = "none",
 ) -> Algorithm:  # fmt: skip
     up, down, far = codec_of(codec), codec_of(down_codec, "down_codec"), codec_of(cloud_codec, "cloud_codec")
     if far is not None and not isinstance(algorithm.exchange, Cloud):

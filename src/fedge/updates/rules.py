@@ -18,7 +18,7 @@ from fedge.updates.krum import krum
 from fedge.updates.median import median
 from fedge.updates.trimmed import trimmed
 
-NAMES = ("mean", "median", "trimmed:0.2", "krum:1", "multikrum:1:3", "geometric", "clip:1.0")
+NAMES = ["mean", "median", "trimmed:0.2", "krum:1", "multikrum:1:3", "geometric", "clip:1.0"]
 ALLOWED = (
     "mean, median, trimmed:F with a fraction F dropped at each end, krum:F with F attackers, multikrum:F:M with the "
     "mean of the best M, geometric, clip:B with the greatest norm B of an update"
@@ -50,10 +50,8 @@ def rule_of(text: str, key: str = "rule") -> Rule | None:
 
 def combined(
     algorithm: Algorithm, model: ModelDescription, *,
-    edge_rule: Annotated[str, Field(
-        description=f"how an edge combines its clients' models: {', '.join(NAMES)}, …"
-    )] = "mean",
-    cloud_rule: Annotated[str, Field(description="how the cloud combines what it gets, likewise")] = "mean",
+    edge_rule: Annotated[str, Field(examples=NAMES, description="how an edge combines its clients' models")] = "mean",
+    cloud_rule: Annotated[str, Field(examples=NAMES, description="how the cloud combines what it gets")] = "mean",
 ) -> Algorithm:  # fmt: skip
     edge, cloud = rule_of(edge_rule, "edge_rule"), rule_of(cloud_rule, "cloud_rule")
     name, sizes = algorithm.name, [len(own) for own in algorithm.topology.roster]
