@@ -11,8 +11,8 @@ begins each global round at 0; y_d = a cell's row, towards the cloud's, 0 at fir
 w_i − w_d⁺ = (w_i − w_d) − (w_d⁺ − w_d): a client adds the first part when its steps are done, and takes off the second
 when it hears of the average.
 
-Because z_i begins again, the first edge round of each global round is corrected by y_d alone, and a small bias stays: on
-the quadratic losses of tests/updates/test_corrections.py 0.0034 of HierFAVG's 0.047 with E = 4, and none if z_i were
+Because z_i begins again, the first edge round of each global round is corrected by y_d alone, and a small bias stays:
+on the quadratic losses of tests/updates/test_corrections.py 0.0034 of HierFAVG's 0.047 with E = 4, and none if z_i were
 kept.
 """
 
