@@ -25,7 +25,7 @@ def write(path: str) -> None:
     import jax
     import jax.numpy as jnp
 
-    from fedge.updates.rules import rule
+    from fedge.updates.rules import rule_of
 
     rng = np.random.default_rng(15)
     models = rng.normal(size=(N, SIZE))
@@ -35,7 +35,7 @@ def write(path: str) -> None:
         shares, began = jnp.full(N, 1 / N), jnp.zeros(SIZE)
         halves = lambda w: {"a": w[..., : SIZE // 3], "b": w[..., SIZE // 3 :]}  # noqa: E731
         for name in RULES:
-            w = rule(name).combine(shares, halves(jnp.asarray(models)), halves(began))
+            w = rule_of(name).combine(shares, halves(jnp.asarray(models)), halves(began))
             made[name] = np.concatenate([w["a"], w["b"]])
     np.savez(path, models=models, **made)
 

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedge.errors import ConfigError
-from fedge.updates.rules import rule
+from fedge.updates.rules import rule_of
 
 TIGHT = {"atol": 1e-12, "rtol": 0}
 EVERY = ("median", "trimmed:0.2", "krum:1", "multikrum:1:3", "geometric", "clip:1.5")
 SHAPES = {"a": (2, 3), "b": (4,)}
 N = 7
-COMBINE = {name: jax.jit(rule(name).combine) for name in EVERY}  # one program for each shape and dtype
+COMBINE = {name: jax.jit(rule_of(name).combine) for name in EVERY}  # one program for each shape and dtype
 
 
 def given_models(seed=0, n=N, absent=()):
@@ -102,7 +102,7 @@ def test_cells_are_combined_each_by_itself_and_in_float32(name):
     """Under vmap, with another number of senders in each cell, a rule says what it says of one cell alone."""
     cells = [jax.tree.map(np.float32, given_models(n, absent=range(n))) for n in range(3)]
     stacked = jax.tree.map(lambda *w: np.stack(w), *cells)
-    together = jax.jit(jax.vmap(rule(name).combine))(*stacked)
+    together = jax.jit(jax.vmap(rule_of(name).combine))(*stacked)
     for n, (shares, models, began) in enumerate(cells):
         there = shares > 0
         expected = PLAIN[name](shares[there], flat(models)[there], flat({p: w[None] for p, w in began.items()})[0])
@@ -197,7 +197,7 @@ def test_the_trimmed_mean_drops_as_many_as_the_typed_fraction_says(precise):
     """⌊0.29·100⌋ is 29, though 0.29·100 is 28.999999999999996: with 28 the -1000 in the 29th place would be seen."""
     values = np.r_[np.full(29, -1e3), np.arange(71)].astype(np.float64 if precise else np.float32)[:, None]
     with jax.enable_x64(precise):
-        left = jax.jit(rule("trimmed:0.29").combine)(jnp.full(100, 0.01), {"w": values}, {"w": values[0]})["w"]
+        left = jax.jit(rule_of("trimmed:0.29").combine)(jnp.full(100, 0.01), {"w": values}, {"w": values[0]})["w"]
     np.testing.assert_allclose(left, np.arange(42).mean(), rtol=1e-6)
 
 
@@ -212,14 +212,14 @@ def test_the_geometric_median_is_near_after_its_steps():
         beta = 1 / np.linalg.norm(rows - exact, axis=1)
         exact = beta @ rows / beta.sum()
     with jax.enable_x64(True):
-        w = rule("geometric").combine(jnp.full(20, 0.05), {"w": jnp.asarray(rows)}, {"w": jnp.zeros(30)})["w"]
+        w = rule_of("geometric").combine(jnp.full(20, 0.05), {"w": jnp.asarray(rows)}, {"w": jnp.zeros(30)})["w"]
     assert cost(np.asarray(w)) - cost(exact) <= 1e-3 * np.linalg.norm(rows[3:] - exact, axis=1).sum()
 
 
 def test_clipping_leaves_updates_within_the_bound_to_the_mean():
     shares, models, began = given_models(6)
     with jax.enable_x64(True):
-        w = rule("clip:1e6").combine(*jax.tree.map(jnp.asarray, (shares, models, began)))
+        w = rule_of("clip:1e6").combine(*jax.tree.map(jnp.asarray, (shares, models, began)))
     for path in w:
         np.testing.assert_allclose(w[path], np.tensordot(shares, models[path], 1), **TIGHT)
 
@@ -229,21 +229,21 @@ LEAST = {"krum:0": 3, "krum:1": 5, "krum:2": 7, "multikrum:1:4": 5, "multikrum:1
 
 @pytest.mark.parametrize(("name", "least"), LEAST.items())
 def test_krum_says_how_many_senders_it_needs(name, least):
-    made = rule(name)
+    made = rule_of(name)
     assert made.refusal(least) is None
     assert made.refusal(least - 1) == (
         f"{name} needs at least {least} senders and there are {least - 1}; take fewer attackers or more senders"
     )
-    assert rule("median").refusal(1) is None
+    assert rule_of("median").refusal(1) is None
 
 
 def test_a_rule_that_is_the_mean_is_none():
-    assert [rule(name) for name in ("mean", "trimmed:0", "trimmed:0.0")] == [None] * 3
+    assert [rule_of(name) for name in ("mean", "trimmed:0", "trimmed:0.0")] == [None] * 3
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_a_rule_has_the_name_it_is_called_by(name):
-    assert rule(name).name == name
+    assert rule_of(name).name == name
 
 
 @pytest.mark.parametrize(("name", "reason"), [
@@ -259,4 +259,4 @@ def test_a_rule_has_the_name_it_is_called_by(name):
 ])  # fmt: skip
 def test_a_rule_that_cannot_be_is_refused_in_a_sentence(name, reason):
     with pytest.raises(ConfigError, match=reason):
-        rule(name)
+        rule_of(name)

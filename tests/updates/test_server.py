@@ -12,7 +12,7 @@ from fedge.core.contract import Algorithm, Cloud, Round, Stack
 from fedge.core.schedule import Schedule
 from fedge.core.topology import Topology
 from fedge.errors import ConfigError
-from fedge.updates.server import NAMES, Server, server, server_optimiser
+from fedge.updates.server import NAMES, Server, server_optimiser, server_step
 
 TIGHT = {"atol": 1e-12, "rtol": 0}
 SHARE = np.array([0.2, 0.3, 0.5])
@@ -81,7 +81,7 @@ def steps_of(name, lr, beta1, beta2, eps):
 def test_an_optimiser_is_its_equation_over_a_run(name):
     numbers = (0.3, 0.8, 0.95, 1e-2)
     with jax.enable_x64(True):
-        tested = run(server_optimiser(PLAIN, TRAINABLE, server(name, *numbers)))
+        tested = run(server_optimiser(PLAIN, TRAINABLE, server_step(name, *numbers)))
     w, statistics, step = BEGAN["fc/kernel"], BEGAN["norm/mean"], steps_of(name, *numbers)
     next(step)
     for pull, u in zip(pulls(), tested, strict=True):
@@ -93,8 +93,8 @@ def test_an_optimiser_is_its_equation_over_a_run(name):
 
 def test_without_momentum_and_with_a_step_of_one_nothing_changes():
     with jax.enable_x64(True):
-        plain, stepped = run(PLAIN), run(server_optimiser(PLAIN, TRAINABLE, server("momentum", 1.0, 0.0)))
-        other = run(server_optimiser(PLAIN, TRAINABLE, server("momentum", 1.0, 0.1)))
+        plain, stepped = run(PLAIN), run(server_optimiser(PLAIN, TRAINABLE, server_step("momentum", 1.0, 0.0)))
+        other = run(server_optimiser(PLAIN, TRAINABLE, server_step("momentum", 1.0, 0.1)))
     for a, b in zip(plain, stepped, strict=True):
         for path in a:
             np.testing.assert_allclose(a[path], b[path], **TIGHT)
@@ -102,7 +102,7 @@ def test_without_momentum_and_with_a_step_of_one_nothing_changes():
 
 
 def test_only_what_is_trainable_has_moments_and_no_matrix_says_what_the_cloud_does():
-    made = server_optimiser(PLAIN, TRAINABLE, server("adam", 0.1))
+    made = server_optimiser(PLAIN, TRAINABLE, server_step("adam", 0.1))
     state = made.start({path: jnp.asarray(w, jnp.float32) for path, w in BEGAN.items()})
     assert isinstance(state, Server)
     assert {w.shape for w in jax.tree.leaves(state.moments)} == {(2, 2), ()}
@@ -113,11 +113,11 @@ def test_only_what_is_trainable_has_moments_and_no_matrix_says_what_the_cloud_do
 
 def test_an_algorithm_without_a_cloud_is_refused():
     with pytest.raises(ConfigError, match=r"^plain keeps a model at each edge and none in the cloud, .*; take it off"):
-        server_optimiser(replace(PLAIN, edges=lambda state: state), TRAINABLE, server("momentum", 1.0))
+        server_optimiser(replace(PLAIN, edges=lambda state: state), TRAINABLE, server_step("momentum", 1.0))
 
 
 def test_a_state_that_is_more_than_a_model_is_refused():
-    made = server_optimiser(replace(PLAIN, start=lambda w: (w, 0)), TRAINABLE, server("momentum", 1.0))
+    made = server_optimiser(replace(PLAIN, start=lambda w: (w, 0)), TRAINABLE, server_step("momentum", 1.0))
     with pytest.raises(ConfigError, match="plain keeps more between rounds than the cloud's model"):
         made.start(BEGAN)
 
@@ -130,4 +130,4 @@ def test_a_state_that_is_more_than_a_model_is_refused():
 ])  # fmt: skip
 def test_an_optimiser_that_cannot_be_is_refused_in_a_sentence(arguments, reason):
     with pytest.raises(ConfigError, match=reason):
-        server(*arguments)
+        server_step(*arguments)

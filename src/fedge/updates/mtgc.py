@@ -12,8 +12,8 @@ w_i − w_d⁺ = (w_i − w_d) − (w_d⁺ − w_d): a client adds the first par
 when it hears of the average.
 
 Because z_i begins again, the first edge round of each global round is corrected by y_d alone, and a small bias stays:
-on the quadratic losses of tests/updates/test_corrections.py 0.0034 of HierFAVG's 0.047 with E = 4, and none if z_i were
-kept.
+on the quadratic losses of tests/updates/test_corrections.py 0.0034 of HierFAVG's 0.047 with E = 4, and none if z_i
+were kept. A client reckons z_i itself, and is sent y_d once in each global round.
 """
 
 from __future__ import annotations
@@ -49,4 +49,5 @@ MTGC = Correction(
     after_edge=_after_edge,
     cell_after_edge=lambda cell, change: cell,
     cell_after_cloud=_cell_after_cloud,
+    once=1,
 )

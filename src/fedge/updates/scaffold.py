@@ -8,6 +8,7 @@ Symbols: c_i = a client's row, c_d = its cell's row, all 0 at first, so that c_d
 the sum for c_d is over the clients that took part, by their shares of the whole cell (the paper's 1/N for each). The
 paper has one server, which FedAvg's cloud is; in a hierarchy each edge is the server of its own clients: they are drawn
 to their cell's gradient, and cells drift apart as before (MTGC corrects that too). The server's step size is 1.
+As in the paper a client sends c_i⁺ − c_i beside its model and is sent c_d beside the edge's.
 """
 
 from __future__ import annotations
@@ -39,4 +40,6 @@ SCAFFOLD = Correction(
     after_edge=lambda client, moved, steps: client,
     cell_after_edge=_cell_after_edge,
     cell_after_cloud=lambda cell, apart, steps: cell,
+    up=1,
+    down=1,
 )

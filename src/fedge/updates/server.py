@@ -23,15 +23,16 @@ first, and keeps no m (the paper's experiments have β1 = 0 there).
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
+from pydantic import Field
 
 from fedge.core import tree
-from fedge.core.contract import Algorithm, Round, Stack
+from fedge.core.contract import Algorithm, ModelDescription, Round, Stack
 from fedge.core.tree import Weights
 from fedge.errors import ConfigError, unknown
 
@@ -45,7 +46,26 @@ class Server(NamedTuple):
     moments: Any
 
 
-def server(
+def stepped(
+    algorithm: Algorithm, model: ModelDescription, *,
+    server: Annotated[Literal["none", "momentum", "adam", "yogi", "adagrad"], Field(
+        description="optimiser in the cloud, which takes what a round changed for a gradient"
+    )] = "none",
+    server_lr: Annotated[float | None, Field(
+        gt=0, le=1e6, description="step size of the server's optimiser; unless given, 1 for momentum, else 0.01"
+    )] = None,
+    server_beta1: Annotated[float, Field(ge=0, lt=1, description="momentum of the server's optimiser")] = 0.9,
+    server_beta2: Annotated[float, Field(ge=0, lt=1, description="memory of squares of the server's optimiser")] = 0.99,
+    server_eps: Annotated[float, Field(gt=0, le=1e6, description="τ of the server's optimiser")] = 1e-3,
+) -> Algorithm:  # fmt: skip
+    if server == "none":
+        return algorithm
+    lr = server_lr or (1.0 if server == "momentum" else 0.01)
+    optimiser = server_step(server, lr, server_beta1, server_beta2, server_eps)
+    return server_optimiser(algorithm, model.trainable, optimiser)
+
+
+def server_step(
     name: str, lr: float, beta1: float = 0.9, beta2: float = 0.99, eps: float = 1e-3
 ) -> optax.GradientTransformation:
     """Return the optimiser of this name; β1, β2 and τ are the second paper's, unless said otherwise."""
