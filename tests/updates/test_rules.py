@@ -260,3 +260,10 @@ def test_a_rule_has_the_name_it_is_called_by(name):
 def test_a_rule_that_cannot_be_is_refused_in_a_sentence(name, reason):
     with pytest.raises(ConfigError, match=reason):
         rule_of(name)
+
+
+def test_krum_of_nothing_finite_is_not_finite():
+    """A cell in which every client diverged must not look like a model of zeros."""
+    models = {"w": jnp.full((5, 3), jnp.nan)}
+    w = jax.jit(rule_of("krum:1").combine)(jnp.full(5, 0.2), models, {"w": jnp.zeros(3)})["w"]
+    assert not np.isfinite(np.asarray(w)).any()

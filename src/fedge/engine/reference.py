@@ -7,7 +7,7 @@ Its averages are numpy's, which need no compiling.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -185,7 +185,8 @@ class Reference(Engine):
         edge = aggregate_of(way.edge_rule)
         total = edge.empty(start)
         for weight, model in zip(share, arrived, strict=True):
-            total = edge.add(total, weight, {path: np.asarray(w) for path, w in model.items()})
+            plain: Any = {path: np.asarray(w) for path, w in model.items()}
+            total = edge.add(total, weight, plain)
         combined: Weights = jax.device_put(edge.close(total, start))
         if way.correction is not None:
             moved, topology = {path: combined[path] - start[path] for path in own}, self.job.algorithm.topology

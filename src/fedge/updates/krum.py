@@ -41,7 +41,8 @@ def krum(attackers: int, best: int = 1) -> Rule:
         models = rows(there, models)
         ranked = jnp.lexsort((scores(shares > 0, there, models, attackers), shares <= 0))  # who is absent comes last
         chosen = ranked[: min(best, n)]
-        return tree.weighted_sum(jnp.zeros(n).at[chosen].set(1 / len(chosen)), models)
+        share = jnp.where(there.any(), 1 / len(chosen), jnp.nan)  # if nothing that came is finite, nor is the model
+        return tree.weighted_sum(jnp.zeros(n).at[chosen].set(share), models)
 
     return Rule(name, combine, refusal)
 

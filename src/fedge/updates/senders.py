@@ -34,8 +34,7 @@ def ranks(shares: Array, w: Array) -> Array:
     """Rank the senders at each coordinate, from 0; equal values by their shares, so that the order makes no difference.
 
     Those that sent nothing are not counted, and their own ranks mean nothing. NaN ranks as +∞. Each sender is compared
-    with each, in passes along all coordinates: for 50 models of 238,000 numbers that takes a CPU 0.6 of the time of
-    XLA's sort along the senders (a quarter for 10, as long for 200), and needs no further keys for equal values.
+    with each, in passes along all coordinates, which needs no further keys for equal values as a sort would.
     """
     w, number = jnp.where(jnp.isnan(w), jnp.inf, w), jnp.arange(len(shares))
     first = (shares[:, None] < shares) | ((shares[:, None] == shares) & (number[:, None] < number))
