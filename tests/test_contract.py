@@ -1,4 +1,4 @@
-"""One suite over every algorithm: its verbs agree with its mathematics, on every engine."""
+"""One suite goes over every algorithm: its verbs agree with its mathematics, on every engine."""
 
 from dataclasses import replace
 

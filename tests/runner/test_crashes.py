@@ -28,7 +28,7 @@ def live(folder):
 
 
 def again(folder):
-    """What a person would type: resume what has begun, else start it."""
+    """Do what a person would type: resume what has begun, else start it."""
     return fedge.run(resume=folder) if record.begun(folder) else live(folder)
 
 

@@ -1,4 +1,4 @@
-"""Real processes, asked to stop in every way, and killed: a run goes on to the bits of one that was left alone."""
+"""Real processes are asked to stop in every way, and killed: a run goes on to the bits of one that was left alone."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The paired rule behind every verdict, on numbers whose answers are known."""
+"""The paired rule behind every verdict is tried on numbers whose answers are known."""
 
 import math
 
@@ -21,7 +21,7 @@ def figure(**claim):
 
 
 def curve(label, ends, column="global_loss", variant="v"):
-    """Two evaluations, at iterations 5 and 10: 9 everywhere, then each seed's end."""
+    """Make two evaluations, at iterations 5 and 10: 9 everywhere, then each seed's end."""
     ends = np.array(ends, float)
     table = {"iteration": np.array([[5.0, 10.0]] * len(ends)), "round": np.array([[1.0, 2.0]] * len(ends))}
     return Curve(variant, label, 1, 0.1, list(range(len(ends))), table | {column: np.stack([0 * ends + 9, ends], 1)})
