@@ -29,7 +29,7 @@ def live(folder):
 
 def again(folder):
     """Do what a person would type: resume what has begun, else start it."""
-    return fedge.run(resume=folder) if record.begun(folder) else live(folder)
+    return fedge.run(resume=folder) if record.holds_run(folder) else live(folder)
 
 
 def outcome(folder):

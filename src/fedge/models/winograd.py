@@ -71,7 +71,7 @@ def _backward(padding: Padding, kept: tuple[Grid, Grid], gradient: Array) -> tup
     turned = [[factors[i][j].T for j in (3, 1, 2, 0)] for i in (3, 1, 2, 0)]
     (top, bottom), (left, right) = padding
     of_images, _ = _product(gradient, turned, ((2 - top, 2 - bottom), (2 - left, 2 - right)))
-    spread = _through(_transposed(OUTPUT), _every_second(_filled(gradient, ((0, 0), (0, 0))), 2))
+    spread = _through(_transposed(OUTPUT), _every_second(_pad(gradient, ((0, 0), (0, 0))), 2))
     taps = _through(_transposed(KERNEL), _each(_sum, tiles, spread))
     return of_images, jnp.stack([jnp.stack(row) for row in taps])
 
@@ -82,11 +82,11 @@ convolve.defvjp(_forward, _backward)
 def _product(x: Array, factors: Grid, padding: Padding) -> tuple[Array, Grid]:
     """Convolve images with a transformed kernel; also give their tiles, which the kernel's gradient is made of."""
     rows, columns = (size + sum(pad) - 2 for size, pad in zip(x.shape[1:3], padding, strict=True))
-    tiles = _through(INPUT, _every_second(_filled(x, padding), 4))
+    tiles = _through(INPUT, _every_second(_pad(x, padding), 4))
     return _interleave(_through(OUTPUT, _each(_mix, tiles, factors)))[:, :rows, :columns], tiles
 
 
-def _filled(x: Array, padding: Padding) -> Array:
+def _pad(x: Array, padding: Padding) -> Array:
     """Give the images a border of zeros (cut off where it is negative), and an even number of rows and columns."""
     even = [(low, high + (size + low + high) % 2, 0) for size, (low, high) in zip(x.shape[1:3], padding, strict=True)]
     return lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0), *even, (0, 0, 0)])

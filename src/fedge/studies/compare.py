@@ -58,7 +58,7 @@ def compare(
             place = folder / name
             if place.is_symlink():
                 raise RunError(f"{place} is a link to another place; a comparison writes into its own folder only")
-            where: dict[str, Any] = {"resume": place} if record.begun(place) else {"config": chosen, "out": place}
+            where: dict[str, Any] = {"resume": place} if record.holds_run(place) else {"config": chosen, "out": place}
             try:
                 results[name] = run(
                     **where, dataset=dataset, model=model, optimiser=optimiser, listener=listener, stop=stop
