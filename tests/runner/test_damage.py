@@ -1,6 +1,7 @@
 """What a run is resumed from is what it wrote, or it is refused: nothing is continued with another result."""
 
 import json
+import os
 import shutil
 
 import jax.numpy as jnp
@@ -172,6 +173,17 @@ def test_a_run_is_extended_on_purpose(copy, tmp_path):
     assert [row["round"] for row in resume(tmp_path / "short", rounds=6).history] == [2, 4, 6]
     assert same(tmp_path / "short", tmp_path / "whole")
     assert (tmp_path / "short/config.json").read_bytes() == (tmp_path / "whole/config.json").read_bytes()
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(copy):
+    """To verify it, result.json and ledger.json were read whatever they were: a link to /dev/zero filled the memory."""
+    for name in ("result.json", "ledger.json"):
+        (copy / name).unlink()
+        os.mkfifo(copy / name)
+        with pytest.raises(RunError, match=rf"{name} is missing"):
+            inspect.verify(copy)
+    with pytest.raises(RunError, match=r"result.json is missing"):
+        resume(copy)
 
 
 def test_an_extension_that_is_refused_changes_nothing(copy, finished):

@@ -271,4 +271,4 @@ def _restore_from(record: Record, start: State) -> tuple[Progress, list[str]]:
 
 
 def file_digest(path: Path) -> str:
-    return digest_of(path.read_bytes())
+    return digest_of(files.read_bytes(path))
