@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import time
 from datetime import datetime
@@ -105,13 +106,18 @@ def _resume(
 
 
 def default_folder(name: str) -> Path:
-    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    base = Path("runs") / f"{name}-{stamp}"
-    number = 1
-    folder = base
-    while folder.exists():
-        number += 1
-        folder = base.with_name(f"{base.name}-{number}")
+    """Make a folder in runs/ that nobody else has: processes that start in the same second get one each."""
+    base = Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+    try:
+        files.make_folder(base.parent)
+        for number in itertools.count(1):
+            folder = base if number == 1 else base.with_name(f"{base.name}-{number}")
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir()
+                files.sync_folder(base.parent)
+                break
+    except OSError as problem:
+        raise RunError(f"cannot write to {base.parent}: {problem.strerror}; choose another place with --out") from None
     return folder
 
 
