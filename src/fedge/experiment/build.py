@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -35,6 +36,8 @@ from fedge.models import Model, make
 
 # SD-FEEL's, 20 for its CNN; ResNet-8's is ResNet-18's by the share of multiply-adds, 12.5 of 555 million.
 CYCLES_PER_BIT = {"resnet18": 10_230, "resnet8": 230}
+MANY_EDGES = 700  # with so many a graph takes about a second, and with 2,000 ten, which is announced
+log = logging.getLogger(__name__)
 Optimiser = Callable[[Array], optax.GradientTransformation]
 
 
@@ -118,6 +121,8 @@ def experiment(
         windows=model.windows,
     )
     check_model(model, task, dataset)
+    if config.graph is not None and config.cells > MANY_EDGES:
+        log.info("making the graph between %s edges and its mixing matrix", f"{config.cells:,}")
     algorithm = ALGORITHMS[config.algorithm].factory(config, topology, model)
     if config.messages and (on_client := algorithm.client_stages) is not None:
         at_edge = tuple(stage for stage in model.stages if stage not in on_client)
