@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from fedge.algorithms import ALGORITHMS
 from fedge.core.contract import Algorithm
 from fedge.core.tree import Weights
 from fedge.data import Dataset
@@ -64,6 +65,7 @@ def narrow(bn: Any) -> Model:
     return from_nnx(partial(Narrow, 3, 4, bn), input_shape=SHAPES["narrow"], classes=4, statistics=bn)
 
 
+PLAIN = [name for name, entry in ALGORITHMS.items() if not entry.defaults]  # others are forms of these with updates
 OWN = {"shallow": shallow, "narrow": narrow}  # models that are not of fedge
 
 
@@ -109,7 +111,7 @@ def gradient_of(made: Experiment) -> Callable[[Weights, int, int], tuple[Weights
 
     @jax.jit
     def gradient(weights: Weights, i: Any, k: Any) -> Any:
-        return task.gradient(weights, data, task.indices(key, data, i, k, 1)[0], key, i, k)[1:]
+        return task.gradient(weights, data, task.indices(key, data.of(i), i, k, 1)[0], key, i, k)[1:]
 
     return lambda weights, i, k: jax.tree.map(np.asarray, gradient(weights, np.int32(i), np.int32(k)))
 

@@ -1,32 +1,96 @@
-"""Each paper has one file. Algorithms import neither each other nor an engine."""
+"""Each paper has one file. Algorithms import neither each other nor an engine.
+
+What is registered here has a name of one word; an algorithm of the user's own is named `package.module:function`, or by
+a package that it is installed with (entry points of the group `fedge.algorithms`). All are found by `algorithm`.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any, NamedTuple, cast
 
+from pydantic.fields import FieldInfo
+
+from fedge import plugins
 from fedge.algorithms.fedavg import fedavg
 from fedge.algorithms.hierfavg import hfedavg, hierfavg
 from fedge.algorithms.hiersfl import hiersfl, hiersfl_v2
 from fedge.algorithms.hist import hist
 from fedge.algorithms.sdfeel import sdfeel
 from fedge.core.contract import Factory
+from fedge.core.declared import declared
+from fedge.errors import ConfigError, unknown
+
+GROUP = "fedge.algorithms"
+TAKES = ("knobs", "topology", "model")
 
 
 class Entry(NamedTuple):
-    factory: Factory
-    keys: dict[str, Any] = {}  # configuration keys that only some algorithms read, with this one's defaults  # noqa: RUF012
+    factory: Callable[..., Any]
     form_of: str | None = None  # another algorithm of which this is a form: left out of a comparison of all
+    defaults: dict[str, Any] = {}  # of keys that updates declare  # noqa: RUF012
+
+    @property
+    def keys(self) -> dict[str, FieldInfo]:
+        """Return the keys that only this algorithm declares."""
+        return declared(self.factory)
+
+    @property
+    def make(self) -> Factory:
+        return cast(Factory, self.factory)
 
 
 ALGORITHMS: dict[str, Entry] = {
     "fedavg": Entry(fedavg),
     "hierfavg": Entry(hierfavg),
     "hfedavg": Entry(hfedavg, form_of="hierfavg"),
-    "hist": Entry(hist, {"out_bias": "owner", "rescale": "none"}),
-    "hiersfl": Entry(hiersfl, {"cut": None, "server_copies": "shared", "messages": False}),
-    "hiersfl_v2": Entry(hiersfl_v2, {"cut": None, "messages": False}, form_of="hiersfl"),
-    "sdfeel": Entry(
-        sdfeel,
-        {"gossip": 1, "graph": "bipartite", "density": 0.4, "mixing": "optimal"},
-    ),
+    "hist": Entry(hist),
+    "hiersfl": Entry(hiersfl),
+    "hiersfl_v2": Entry(hiersfl_v2, form_of="hiersfl"),
+    "sdfeel": Entry(sdfeel),
+    "fedprox": Entry(fedavg, "fedavg", {"prox": 0.01}),
+    "fedavgm": Entry(fedavg, "fedavg", {"server": "momentum"}),
+    "fedadam": Entry(fedavg, "fedavg", {"server": "adam"}),
+    "scaffold": Entry(fedavg, "fedavg", {"correction": "scaffold"}),
+    "mtgc": Entry(hierfavg, "hierfavg", {"correction": "mtgc"}),
 }
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Name an algorithm that was passed in from Python as a function, and remember it by that name."""
+    name = f"{function.__module__}:{function.__qualname__}"
+    if not plugins.is_name(name):
+        raise ConfigError(f"the algorithm {name} has no name to be found by again; define it at the top of a module")
+    if name not in OWN or OWN[name].factory is not function:
+        plugins.require_takes("algorithm", name, function, TAKES)
+        OWN[name] = _checked(Entry(function))
+    return name
+
+
+def algorithm(name: str) -> Entry:
+    """Find an algorithm by its name, wherever it stands."""
+    if name in ALGORITHMS:
+        return ALGORITHMS[name]
+    name = installed().get(name, name)
+    if plugins.is_name(name):
+        if name not in OWN:
+            OWN[name] = _checked(Entry(plugins.find("algorithm", name, TAKES)))
+        return OWN[name]
+    raise ConfigError(unknown("algorithm", name, [*ALGORITHMS, *installed()]) + "; your own: package.module:function")
+
+
+@cache
+def installed() -> dict[str, str]:
+    """Return the algorithms that other installed packages bring: name → package.module:function."""
+    return {point.name: point.value for point in entry_points(group=GROUP) if plugins.is_name(point.value)}
+
+
+def _checked(entry: Entry) -> Entry:
+    """Refuse keys that are declared badly as soon as they are met."""
+    _ = entry.keys
+    return entry
+
+
+OWN: dict[str, Entry] = {}  # the user's, once they were asked for

@@ -18,11 +18,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedge.algorithms import algorithm
 from fedge.core.keys import root
 from fedge.data import DATASETS, Dataset
 from fedge.experiment.build import Experiment, Optimiser
 from fedge.experiment.checks import CUSTOM
 from fedge.models import Model
+from fedge.plugins import is_name, source_digest
 
 LENGTH = ("rounds", "budget_seconds", "budget_bytes")  # may be given anew when a run is resumed: it goes on for longer
 LAYOUT = ("devices", "chunk")  # where it runs; another layout costs bit identity and nothing else
@@ -73,8 +75,10 @@ def is_known(dataset: Dataset) -> bool:
 
 
 def objects(made: Experiment, optimiser: Optimiser | None) -> dict[str, Any]:
-    """Make digests of what was passed in from Python; a program's is that of the operations it is traced to."""
+    """Make digests of what is not fedge's own; a program's is that of the operations it is traced to."""
     found: dict[str, Any] = {}
+    if is_name(made.config.algorithm):
+        found["algorithm"] = source_digest(algorithm(made.config.algorithm).factory)
     if made.config.data == CUSTOM:
         found["data"] = data_digests(made.dataset)
     if made.config.model == CUSTOM:

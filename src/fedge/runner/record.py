@@ -235,6 +235,9 @@ def changes(record: Record, objects: Mapping[str, Any]) -> list[str]:
     """Name what has changed since a run was begun, for people to be told; refuse what makes it another run."""
     now, then = environment(int(record.about["seed"])), record.about
     changed = [key for key in ("code", "versions", "processor", "backend") if then.get(key) != now[key]]
+    if then["objects"].get("algorithm") != objects.get("algorithm"):
+        name = then["config"].get("algorithm")
+        raise RunError(f"the file that {name} stands in has changed since {record.folder} was begun; restore it")
     for key, what in (("data", "data set"), ("model", "model"), ("optimizer", "optimiser")):
         if then["objects"].get(key) != objects.get(key):
             traced = key != "data" and then["versions"].get("jax") != now["versions"]["jax"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import re
 import time
 from datetime import datetime
 from pathlib import Path
@@ -107,7 +108,8 @@ def _resume(
 
 def default_folder(name: str) -> Path:
     """Make a folder in runs/ that nobody else has: processes that start in the same second get one each."""
-    base = Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+    plain = re.sub(r"[^\w.-]", "-", name)  # of package.module:function too
+    base = Path("runs") / f"{plain}-{datetime.now():%Y%m%d-%H%M%S}"
     try:
         files.make_folder(base.parent)
         for number in itertools.count(1):

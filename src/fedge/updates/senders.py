@@ -1,0 +1,34 @@
+"""What the robust rules share: who of n senders counts, and how far their models are from one another.
+
+Models lie along a leading axis of n; a distance is over all paths of a model together. A sender with share 0 sent
+nothing, and one that sent anything but finite numbers counts as one whose model is infinitely far away.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import Array
+
+from fedge.core.tree import Weights
+
+
+def finite(shares: Array, models: Weights) -> Array:
+    """Say of each sender whether it is there and sent finite numbers only."""
+    whole = [jnp.isfinite(w.reshape(len(w), -1)).all(1) for w in models.values()]
+    return (shares > 0) & jnp.stack(whole).all(0)
+
+
+def rows(chosen: Array, models: Weights) -> Weights:
+    """Set the models of all others to 0: times a share of 0 even NaN is then nothing."""
+    return {path: jnp.where(along(chosen, w), w, 0) for path, w in models.items()}
+
+
+def squared_distances(models: Weights, centre: Weights) -> Array:
+    """Return ‖w_i − centre‖² of each sender, from differences: equal models are exactly 0 apart."""
+    parts = [jnp.square(w - centre[path]).reshape(len(w), -1).sum(1) for path, w in models.items()]
+    return jnp.stack(parts).sum(0)
+
+
+def along(x: Array, w: Array) -> Array:
+    """Repeat what there is one of for each sender over all coordinates of its model."""
+    return jnp.broadcast_to(x.reshape(-1, *(1,) * (w.ndim - 1)), w.shape)
