@@ -148,7 +148,10 @@ def experiment(
 def make_algorithm(config: Config, topology: Topology, model: Model) -> Algorithm:
     """Make the configured algorithm, with all that its updates undergo."""
     entry = find_algorithm(config.algorithm)
-    made = replace(entry.make(config, topology, model, **config.of_own(entry.factory)), name=config.algorithm)
+    plain = entry.make(config, topology, model, **config.of_own(entry.factory))
+    if not isinstance(plain, Algorithm):
+        raise ConfigError(f"algorithm={config.algorithm} returned {type(plain).__name__}; it must return an Algorithm")
+    made = replace(plain, name=config.algorithm)
     for update in UPDATES:
         made = update(made, model, **config.of_own(update))
     correction = made.way.correction
