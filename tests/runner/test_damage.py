@@ -20,6 +20,7 @@ from fedge.errors import ConfigError, DivergenceError, RunError
 from fedge.models import from_nnx
 from fedge.runner import checkpoint, environment, files, identity, inspect
 from fedge.runner.cache import ProgramCache
+from fedge.studies.compare import read_plan, write_plan
 from tests.helpers import toy
 
 KEYS = {"algorithm": "hierfavg", "clients": 4, "cells": 2, "rounds": 3, "local_steps": 1, "edge_rounds": 1, "batch": 5,
@@ -220,6 +221,20 @@ def test_an_entry_of_another_kind_gets_one_sentence(copy, change, said):
     for reading in (resume, inspect.verify, inspect.summary):
         with pytest.raises(RunError, match=said):
             reading(copy)
+
+
+def test_an_edited_comparison_is_refused(tmp_path):
+    """Runs that had not begun were made with the edited keys, beside those that had; without any run it was a crash."""
+    plan = {name: {"algorithm": name, "lr": 0.1} for name in ("fedavg", "hierfavg")}
+    write_plan(tmp_path, plan)
+    assert read_plan(tmp_path) == plan
+    stored = json.loads((tmp_path / "compare.json").read_text())
+    faster = plan | {"hierfavg": {"algorithm": "hierfavg", "lr": 0.2}}
+    for runs, said in (({}, "names no runs"), ([], "names no runs"), (faster, "was changed since"),
+                       ({"fedavg": plan["fedavg"]}, "was changed since")):  # fmt: skip
+        (tmp_path / "compare.json").write_text(json.dumps(stored | {"runs": runs}))
+        with pytest.raises(RunError, match=f"compare.json .*{said}"):
+            fedge.compare(resume=tmp_path)
 
 
 def test_a_comparison_is_no_run_that_was_stopped_before_it_began(tmp_path):
