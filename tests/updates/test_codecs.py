@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedge.core.keys import fold, root
+from fedge.core.keys import root
 from fedge.errors import ConfigError
 from fedge.updates.bits import pack, unpack
 from fedge.updates.codecs import codec_of
@@ -42,9 +42,10 @@ def test_qsgd_is_its_equation(bits):
     with jax.enable_x64(True):
         update, s = drawn(), 2 ** (bits - 1) - 1
         arrived = jax.jit(qsgd(bits).passed)(root(3), update)
-        for n, path in enumerate(sorted(update)):
+        draws = np.split(np.asarray(jax.random.uniform(root(3), (39,), jnp.float64)), [3, 38])
+        for path, u in zip(sorted(update), draws, strict=True):
             v = update[path]
-            u = np.asarray(jax.random.uniform(fold(root(3), n), (v.size,), jnp.float64)).reshape(v.shape)
+            u = u.reshape(v.shape)
             norm = np.sqrt((v**2).sum())
             a = s * abs(v) / norm
             xi = np.floor(a) + (u < a - np.floor(a))
@@ -131,8 +132,8 @@ def test_error_feedback_telescopes():
 
 
 @pytest.mark.parametrize(("name", "expected"), [
-    ("qsgd8", 3 * 4 + 3 + 35 + 1),
-    ("qsgd3", 3 * 4 + 2 + 14 + 1),  # ⌈9/8⌉, ⌈105/8⌉, ⌈3/8⌉
+    ("qsgd8", 3 * 4 + 39),
+    ("qsgd3", 3 * 4 + 15),  # ⌈117/8⌉
     ("int8", 3 * 4 + 39),
     ("topk:0.1", (1 + 4 + 1) * (4 + 2)),  # round(3.5) = 4 of 35 numbers
 ])  # fmt: skip
@@ -165,7 +166,10 @@ def test_a_batch_of_clients_is_each_by_itself(name):
     assert jax.tree.map(lambda a: (a.shape, a.dtype), arrived) == jax.tree.map(lambda a: (a.shape, a.dtype), update)
 
 
-@given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=6, max_size=6), st.integers(0, 2**32 - 1))
+NUMBERS = st.floats(-1e6, 1e6, width=32).filter(lambda x: x == 0 or abs(x) > 1e-12)  # the squares of others may vanish
+
+
+@given(st.lists(NUMBERS, min_size=6, max_size=6), st.integers(0, 2**32 - 1))
 @settings(max_examples=50)
 def test_what_arrives_is_never_far_away(values, seed):
     """A number is off by at most a level of qsgd8, half a scale of int8, or its own size where it is not in the top."""

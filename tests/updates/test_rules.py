@@ -168,6 +168,19 @@ def test_one_attacker_of_seven_moves_nothing_far(name, lie):
     assert np.linalg.norm(actual) <= np.linalg.norm(others, axis=1).max()
 
 
+@pytest.mark.parametrize("name", ["geometric", "clip:1.5"])
+@pytest.mark.parametrize("lie", [np.inf, np.nan])
+def test_who_sends_what_is_no_number_does_not_count_where_shares_do(name, lie):
+    """One such number is enough, and the others' shares sum to 1 again."""
+    shares, models, began = given_models(7)
+    models["b"][3, 1] = lie
+    others = np.delete(np.arange(N), 3)
+    rest = {path: w[None] for path, w in began.items()}
+    expected = PLAIN[name](shares[others] / shares[others].sum(), flat(models)[others], flat(rest)[0])
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(combined(name, shares, models, began), expected, **TIGHT)
+
+
 @pytest.mark.parametrize("name", EVERY)
 def test_equal_models_are_what_they_agree_on(name):
     shares, _, began = given_models(5)

@@ -17,6 +17,7 @@ from jax import Array
 from fedge.core import tree
 from fedge.core.client import NOTHING
 from fedge.core.contract import Round, Sharing, Stack, State
+from fedge.core.edge import aggregate_of
 from fedge.core.keys import Purpose, fold
 from fedge.core.sampling import draw_participants
 from fedge.core.tree import Weights
@@ -181,11 +182,11 @@ class Reference(Engine):
                     rows.lost[i] = tree.subtract(wanted, got)
                 model = model | tree.add(got, start)
             arrived.append(model)
-        if way.edge_rule is None:
-            combined = _mean(share, arrived)
-        else:
-            stacked = {path: jnp.stack([jnp.asarray(m[path]) for m in arrived]) for path in start}
-            combined = way.edge_rule.combine(jnp.asarray(share, task.dtype), stacked, jax.tree.map(jnp.asarray, start))
+        edge = aggregate_of(way.edge_rule)
+        total = edge.empty(start)
+        for weight, model in zip(share, arrived, strict=True):
+            total = edge.add(total, weight, {path: np.asarray(w) for path, w in model.items()})
+        combined: Weights = jax.device_put(edge.close(total, start))
         if way.correction is not None:
             moved, topology = {path: combined[path] - start[path] for path in own}, self.job.algorithm.topology
             change = {path: jnp.zeros_like(start[path]) for path in own}

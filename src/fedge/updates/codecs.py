@@ -16,15 +16,15 @@ from fedge.core.contract import Algorithm, Cloud, ModelDescription
 from fedge.core.update import Codec
 from fedge.errors import ConfigError, brief, suggestion
 from fedge.updates.int8 import int8
+from fedge.updates.names import NUMBER, own
 from fedge.updates.qsgd import qsgd
 from fedge.updates.topk import topk
 
 NAMES = ["none", "qsgd8", "int8", "topk:0.01", "topk:0.01:plain"]
 ALLOWED = (
     "none, qsgdB with B = 2 to 16 bits for each number, int8, topk:F with a fraction F of each tensor's numbers, "
-    "topk:F:plain where what is not sent is lost"
+    "topk:F:plain where what is not sent is lost, or package.module:function with one of your own"
 )
-NUMBER = r"(\d+\.?\d*|\.\d+)(e-?\d+)?"
 
 
 def codec_of(text: str, key: str = "codec") -> Codec | None:
@@ -36,10 +36,12 @@ def codec_of(text: str, key: str = "codec") -> Codec | None:
     try:
         if found := re.fullmatch(r"qsgd(\d{1,4})", text, re.ASCII):
             return qsgd(int(found[1]))
-        if found := re.fullmatch(rf"topk:(?P<fraction>{NUMBER})(?P<plain>:plain)?", text, re.ASCII):
-            return topk(float(found["fraction"]), feedback=not found["plain"])
+        if found := re.fullmatch(rf"topk:{NUMBER}(:plain)?", text, re.ASCII):
+            return topk(float(found[1]), feedback=not found[2])
     except ConfigError as problem:
         raise ConfigError(f"{key}={brief(text)}: {problem}") from None
+    if made := own(key, text, Codec, frozenset({"topk"})):
+        return made
     raise ConfigError(f"{key}={brief(text)} is no codec; allowed: {ALLOWED}{suggestion(text, NAMES)}")
 
 

@@ -8,23 +8,21 @@ shares say only who is there. A NaN counts as more than every number, so a minor
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
 from fedge.core.tree import Weights
 from fedge.core.update import Rule
-from fedge.updates.senders import along
+from fedge.updates.senders import along, ranks
 
 
 def median() -> Rule:
     def combine(shares: Array, models: Weights, began: Weights) -> Weights:
-        absent = shares <= 0
-        present = jnp.sum(~absent)
+        present = jnp.sum(shares > 0)
 
         def one(w: Array) -> Array:
-            ranked = jax.lax.sort((along(absent, w), w), dimension=0, num_keys=2)[1]
-            low, high = ranked[(present - 1) // 2], ranked[present // 2]
+            rank, there = ranks(shares, w), along(shares > 0, w)
+            low, high = (jnp.sum(jnp.where(there & (rank == r), w, 0), 0) for r in ((present - 1) // 2, present // 2))
             return jnp.where(low == high, low, low / 2 + high / 2)
 
         return {path: one(w) for path, w in models.items()}

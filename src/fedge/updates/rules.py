@@ -16,14 +16,15 @@ from fedge.updates.clipping import clipping
 from fedge.updates.geometric import geometric
 from fedge.updates.krum import krum
 from fedge.updates.median import median
+from fedge.updates.names import NUMBER, own
 from fedge.updates.trimmed import trimmed
 
 NAMES = ["mean", "median", "trimmed:0.2", "krum:1", "multikrum:1:3", "geometric", "clip:1.0"]
 ALLOWED = (
     "mean, median, trimmed:F with a fraction F dropped at each end, krum:F with F attackers, multikrum:F:M with the "
-    "mean of the best M, geometric, clip:B with the greatest norm B of an update"
+    "mean of the best M, geometric, clip:B with the greatest norm B of an update, or package.module:function with one "
+    "of your own"
 )
-NUMBER = r"((?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)"
 
 
 def rule_of(text: str, key: str = "rule") -> Rule | None:
@@ -45,6 +46,8 @@ def rule_of(text: str, key: str = "rule") -> Rule | None:
             return krum(int(found[1]), int(found[2]))
     except ConfigError as problem:
         raise ConfigError(f"{key}={brief(text)}: {problem}") from None
+    if made := own(key, text, Rule, frozenset(name.partition(":")[0] for name in NAMES)):
+        return made
     raise ConfigError(f"{key}={brief(text)} is no rule; allowed: {ALLOWED}{suggestion(text, NAMES)}")
 
 

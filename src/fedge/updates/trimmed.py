@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -21,7 +20,7 @@ from jax import Array
 from fedge.core.tree import Weights
 from fedge.core.update import Rule
 from fedge.errors import ConfigError, brief
-from fedge.updates.senders import along
+from fedge.updates.senders import along, ranks
 
 
 def trimmed(fraction: float) -> Rule | None:
@@ -35,17 +34,14 @@ def trimmed(fraction: float) -> Rule | None:
         return math.floor(Fraction(repr(float(fraction))) * n)  # 0.29 of 100 is 29, which in floating point it is not
 
     def combine(shares: Array, models: Weights, began: Weights) -> Weights:
-        absent, n = shares <= 0, len(shares)
-        present = jnp.sum(~absent)
-        b = jnp.asarray(np.array([dropped(count) for count in range(n + 1)], np.int32))[present]
-        rank = jnp.arange(n)
-        inside = (rank >= b) & (rank < present - b)
+        present = jnp.sum(shares > 0)
+        b = jnp.asarray(np.array([dropped(n) for n in range(len(shares) + 1)], np.int32))[present]
 
         def one(w: Array) -> Array:
-            last, share = along(absent, w), along(shares.astype(w.dtype), w)
-            _, value, share = jax.lax.sort((last, w, share), dimension=0, num_keys=3)
-            kept = along(inside, w)
-            return jnp.sum(jnp.where(kept, share * value, 0), 0) / jnp.sum(jnp.where(kept, share, 0), 0)
+            rank = ranks(shares, w)
+            kept = (rank >= b) & (rank < present - b) & along(shares > 0, w)
+            share = jnp.where(kept, along(shares.astype(w.dtype), w), 0)
+            return jnp.sum(share * jnp.where(kept, w, 0), 0) / jnp.sum(share, 0)
 
         return {path: one(w) for path, w in models.items()}
 
