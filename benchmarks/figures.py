@@ -1,4 +1,4 @@
-"""How long the papers' MNIST and Fashion-MNIST figures take on this machine.
+"""Measure how long the papers' MNIST and Fashion-MNIST figures take on this machine.
 
     python benchmarks/figures.py [VARIANT]      as printed unless a variant is named; all seeds, nothing compiled before
 

@@ -1,4 +1,4 @@
-"""fedge beside a plain PyTorch loop on one GPU.
+"""Measure fedge beside a plain PyTorch loop on one GPU.
 
     python benchmarks/gpu.py [FOLDER]       needs JAX and PyTorch for the GPU; writes FOLDER/DATE-gpu.json and .md
 
@@ -47,7 +47,7 @@ def resnet_experiment(compute: str, rounds: int = 6) -> Experiment:
 
 
 def resnet(compute: str = "dtype") -> dict[str, Any]:
-    """fedge's ResNet-18: steady client steps per second, and the floating-point operations of each."""
+    """Measure fedge's ResNet-18: steady client steps per second, and the floating-point operations of each."""
     import jax
     import numpy as np
     from workloads import steady
@@ -73,7 +73,7 @@ KINDS = {
 
 
 def profile(compute: str) -> dict[str, float]:
-    """Milliseconds of a step, by kind of GPU kernel."""
+    """Return the milliseconds of a step, by kind of GPU kernel."""
     import re
 
     import jax
@@ -97,7 +97,7 @@ def profile(compute: str) -> dict[str, float]:
 
 
 def peak() -> dict[str, float]:
-    """TFLOP/s of an 8192³ product, the best of twenty."""
+    """Measure the TFLOP/s of an 8192³ product, the best of twenty."""
     import jax
     import jax.numpy as jnp
 
@@ -116,7 +116,7 @@ def peak() -> dict[str, float]:
 
 
 def bare() -> dict[str, float]:
-    """Seconds from the start of a process that imports JAX and doubles one number on the card: nobody starts faster."""
+    """Time a process from its start that imports JAX and doubles one number on the card: nobody starts faster."""
     import jax.numpy as jnp
     from clock import age
 
@@ -125,7 +125,7 @@ def bare() -> dict[str, float]:
 
 
 def torch_resnet(half: bool = False, steps: int = 100) -> dict[str, float]:
-    """A plain loop: one client's steps after the other."""
+    """Train in a plain loop: one client's steps after the other."""
     import torch
     from torch import nn
     from torch.nn.functional import cross_entropy, relu
@@ -186,7 +186,7 @@ def main() -> None:
     runs: dict[str, list[dict[str, Any]]] = {}
 
     def take(name: str, *words: Any) -> None:
-        """One measurement, written down at once: what was measured is not lost if the rest is."""
+        """Take one measurement and write it down at once: what was measured is not lost if the rest is."""
         runs.setdefault(name, []).append(measure(*words))
         (out / f"{date.today()}-gpu.json").write_text(json.dumps(runs, indent=1) + "\n")
         print(name, {k: round(v, 4) for k, v in runs[name][-1].items() if isinstance(v, float)}, flush=True)

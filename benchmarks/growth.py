@@ -1,4 +1,4 @@
-"""Time and memory as everything grows: clients, cells, parameters, edges of a gossip graph.
+"""Measure time and memory as everything grows: clients, cells, parameters, edges of a gossip graph.
 
     make growth                 all four; about half an hour on 2 cores
     python benchmarks/growth.py clients cells

@@ -1,4 +1,4 @@
-"""What a client of HIST saves, measured: parameters held, bytes sent, multiply-adds and wall time per step, N = 1 … 5.
+"""Measure what a client of HIST saves: parameters held, bytes sent, multiply-adds and wall time per step, N = 1 … 5.
 
     python benchmarks/hist_savings.py [mlp|cnn|resnet18] > benchmarks/results/DATE-hist-savings-mlp.md
 
@@ -40,7 +40,7 @@ def build(name: str, cells: int) -> Experiment:
 
 
 def size(ledger: Ledger) -> tuple[float, float]:
-    """(parameters a client holds, bytes it sends in a global round), means over clients."""
+    """Return (parameters a client holds, bytes it sends in a global round), means over clients."""
     return ledger.cell_bytes(0).mean() / 4, ledger.round(0)["client_to_edge"].mean()
 
 

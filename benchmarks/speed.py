@@ -1,4 +1,4 @@
-"""fedge beside the other simulators, interleaved and repeated in one go.
+"""Measure fedge beside the other simulators, interleaved and repeated in one go.
 
     make bench                          all of them; about 25 minutes on 2 cores, and the first time the installations
     python benchmarks/speed.py fedge "PyTorch loop"     only these;   REPEATS=5 for more repeats than 3
@@ -77,7 +77,7 @@ SHARE = {"mlp": " (target 85%)", "cnn": " (target 40%)", "resnet": ", counted as
 
 
 def python_of(home: str) -> Path:
-    """The interpreter of a peer's environment, which is made on first use."""
+    """Return the interpreter of a peer's environment, which is made on first use."""
     folder = HERE.parent / f".venv-{home.removesuffix('_sim')}"
     if not (folder / "installed").exists():
         print(f"installing {home} …", flush=True)
@@ -89,7 +89,7 @@ def python_of(home: str) -> Path:
 
 
 def measure(*command: Any, watch: bool = False, tries: int = 2) -> Run:
-    """A process and all it starts: what it prints, seconds from start to end, and, if watched, its peak memory.
+    """Measure a process and all it starts: what it prints, seconds from start to end, and, if watched, its peak memory.
 
     Watching takes an eighth of a core from whoever uses all of them, so what is watched is not timed. A process that
     fails is repeated once, aloud: pfl's two at times abort when they are done.
@@ -118,7 +118,7 @@ def measure(*command: Any, watch: bool = False, tries: int = 2) -> Run:
 
 
 def memory(token: str) -> float:
-    """Gigabytes of all processes with this token in their environment; pages they share are counted once.
+    """Add up the gigabytes of all processes with this token in their environment; pages they share are counted once.
 
     (This process must not share any with them, so it imports nothing of fedge before it is done measuring.)
     """

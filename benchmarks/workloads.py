@@ -1,4 +1,4 @@
-"""The three workloads of the speed comparison, as fedge runs them. One process per measurement:
+"""These are the workloads of the speed comparison, as fedge runs them, with one process per measurement:
 
 python benchmarks/workloads.py dump    LOAD FILE.npz   the data, initial weights and sample indices, for the others
 python benchmarks/workloads.py fedge   LOAD FILE.npz   train, print one JSON object
@@ -75,7 +75,7 @@ def dump(name: str, path: Path) -> None:
 
 
 def train(name: str, path: Path) -> dict[str, float]:
-    """Steady speed over the later rounds; the final weights go beside the file, for comparison."""
+    """Measure the steady speed over the later rounds; the final weights go beside the file, for comparison."""
     made = build(name)
     measured, state = steady(made)
     np.savez(path.with_suffix(".fedge.npz"), **{p: np.asarray(w) for p, w in state.items()})
@@ -83,7 +83,7 @@ def train(name: str, path: Path) -> dict[str, float]:
 
 
 def testing(made: Experiment, weights: Any) -> float:
-    """Images tested per second, the better of two."""
+    """Measure the images tested per second, the better of two."""
     test, seconds = ProgramCache().test(made), []
     test(weights)
     for _ in range(2):
@@ -94,7 +94,7 @@ def testing(made: Experiment, weights: Any) -> float:
 
 
 def steady(made: Experiment) -> tuple[dict[str, float], Any]:
-    """Speed of all rounds after the first."""
+    """Return the speed of all rounds after the first."""
     engine, rounds = Vectorised(made.job), made.config.rounds
     state, _ = engine.rounds(made.start, 0, 1)
     first = age()
@@ -125,7 +125,7 @@ def own(algorithm: str) -> dict[str, Any]:
 
 
 def memory() -> dict[str, float]:
-    """Peak resident memory of one global round over 10,000 clients with 6 images each."""
+    """Measure the peak resident memory of one global round over 10,000 clients with 6 images each."""
     data = random_images(60_000, 1_000, (28, 28, 1))
     config = Config.of({"algorithm": "hierfavg", "clients": 10_000, "cells": 20, "data": "custom", "batch": 6,
                         "partition": "iid", "local_steps": 2, "edge_rounds": 2})  # fmt: skip
@@ -143,7 +143,7 @@ def _peak() -> float:
 
 
 def gemm() -> dict[str, float]:
-    """GFLOP/s of a 2048³ float32 product, the best of ten."""
+    """Measure the GFLOP/s of a 2048³ float32 product, the best of ten."""
     a = jnp.ones((2048, 2048), jnp.float32)
     product = jax.jit(lambda a: a @ a)
     product(a).block_until_ready()
@@ -156,8 +156,8 @@ def gemm() -> dict[str, float]:
 
 
 def profile(name: str, most: int = 12) -> dict[str, float]:
-    """Microseconds of a client's step on one core: what XLA runs in it, the longest first, and what its multiplications
-    would take at the speed of a large product."""
+    """Time a client's step on one core, in microseconds: what XLA runs in it, the longest first, and what its
+    multiplications would take at the speed of a large product."""
     from speed import FLOP
 
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})

@@ -1,4 +1,4 @@
-"""Two host devices for every test, and a cache folder of their own."""
+"""Tests have two host devices, and a cache folder of their own."""
 
 import gc
 import os
@@ -39,7 +39,7 @@ def forget():
 
 
 def resident():
-    """Bytes of this process in memory, where the system tells."""
+    """Return the bytes of this process in memory, where the system tells."""
     path = Path("/proc/self/statm")
     return int(path.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if path.exists() else ROOM + 1
 

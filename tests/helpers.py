@@ -1,4 +1,4 @@
-"""Small experiments, and the operator form of an algorithm to hold engines against."""
+"""Tests share small experiments, and the operator form of an algorithm to hold engines against."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHAPES = {"mlp": (5, 5, 1), "cnn": (16, 16, 1), "resnet18": (16, 16, 3), "narrow
 
 
 class Shallow(nnx.Module):
-    """The stem and two blocks of ResNet-18, one of them with a projection, where its depth is not what is tested."""
+    """This is the stem and two blocks of ResNet-18, one with a projection, where its depth is not what is tested."""
 
     stages: ClassVar = {"stem": ("stem", "stem_norm"), "layer1": ("layer1",), "layer2": ("layer2",), "head": ("fc",)}
 
@@ -55,7 +55,7 @@ def shallow(bn: Any) -> Model:
 
 
 class Narrow(ResNet18):
-    """ResNet-18 in all its depth, with a quarter of its channels: a sixteenth of the memory."""
+    """This is ResNet-18 in all its depth, with a quarter of its channels: a sixteenth of the memory."""
 
     widths = (16, 32, 64, 128)
 
@@ -70,14 +70,14 @@ OWN = {"shallow": shallow, "narrow": narrow}  # models that are not of fedge
 
 
 def toy(shape: tuple[int, ...] = (5, 5, 1), train: int = 90, test: int = 31, classes: int = 4) -> Dataset:
-    """Random images whose labels are random too: enough to compare engines, too little to learn from."""
+    """Draw random images whose labels are random too: enough to compare engines, too little to learn from."""
     rng = np.random.default_rng(7)
     draw = lambda n: (rng.integers(0, 256, (n, *shape), np.uint8), rng.integers(0, classes, n))  # noqa: E731
     return Dataset.of(*draw(train), *draw(test), classes=classes, scale=((0.5,), (0.5,)))
 
 
 def small(**keys: Any) -> Experiment:
-    """An experiment on toy data, small unless said otherwise. Call it inside the precision it is meant for."""
+    """Make an experiment on toy data, small unless said otherwise. Call it inside the precision it is meant for."""
     defaults = {"algorithm": "hierfavg", "clients": 7, "cells": 3, "local_steps": 3, "edge_rounds": 2, "batch": 4,
                 "lr": 0.1, "partition": "dirichlet", "model": "mlp"}  # fmt: skip
     config = defaults | keys
@@ -91,7 +91,7 @@ def small(**keys: Any) -> Experiment:
 def train(
     made: Experiment, rounds: int = 2, engine: str | None = None, machines: dict[str, Engine] | None = None
 ) -> tuple[Weights, list[float]]:
-    """The evaluated model and the losses after some rounds; `machines` keeps the engines for jobs of the same shape."""
+    """Return the evaluated model and losses after some rounds; `machines` keeps the engines for jobs of one shape."""
     name, machines = engine or made.config.engine, {} if machines is None else machines
     key = f"{name} {shape_of(made)}"
     if key not in machines:
@@ -106,7 +106,7 @@ def train(
 
 
 def gradient_of(made: Experiment) -> Callable[[Weights, int, int], tuple[Weights, Weights]]:
-    """(weights, client, iteration) → the gradient on the client's minibatch, and the statistics after it; compiled."""
+    """Compile (weights, client, iteration) → the gradient on the client's minibatch, and the statistics after it."""
     task, key, data = made.job.task, made.job.key, jax.tree.map(jnp.asarray, made.job.data)
 
     @jax.jit
@@ -117,7 +117,7 @@ def gradient_of(made: Experiment) -> Callable[[Weights, int, int], tuple[Weights
 
 
 def by_operator(made: Experiment, rounds: int = 2) -> Weights:
-    """W ← (W − ηG(W))·T_k over all clients, with the matrices the algorithm states; then u = W·m. Plain SGD only.
+    """Follow W ← (W − ηG(W))·T_k over all clients, with the algorithm's matrices; then u = W·m. Plain SGD only.
 
     Only the gradient is compiled; steps and averages are numpy's.
     """
@@ -143,7 +143,7 @@ def distance(a: Weights, b: Weights) -> float:
 
 
 def assert_mean_preserved(algorithm: Algorithm, path: str = "fc1/kernel") -> None:
-    """Columns of each T_k sum to one and T_k·m = m, over two periods."""
+    """Check that columns of each T_k sum to one and T_k·m = m, over two periods."""
     m = algorithm.topology.weight
     for k in range(1, 2 * algorithm.schedule.period + 1):
         operator = algorithm.operator(k, path)

@@ -26,3 +26,8 @@ def fedadam(
     return replace(plain, start=start, merge=merge, operator=None,
                    deal=lambda state, now: plain.deal(state["weights"], now),
                    evaluated=lambda state, _: state["weights"])  # fmt: skip
+
+
+def forgetful(knobs, topology, model):
+    """This makes an algorithm and does not return it."""
+    hierfavg(knobs, topology, model)

@@ -3,15 +3,17 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from unittest import mock
 
+import jax
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from fedge.algorithms import ALGORITHMS
-from fedge.cli import app, flush_output
+from fedge.cli import app, flush_output, main
 from fedge.errors import RunError, brief
 from fedge.experiment.config import Config
 from tests.experiment.test_hostile import ANY_TEXT, HOSTILE
@@ -157,26 +159,66 @@ def test_any_words_get_an_answer(command, words):
 
 
 def test_processes_without_an_output_or_a_platform(tmp_path):
-    """At once, for each takes seconds to start: output closed, output full and no τ to write, no such platform."""
+    """At once, for each takes seconds to start: output closed, output full and no τ to write, no such platform, and a
+    setting that JAX refuses while it is imported."""
     fedge = [sys.executable, "-m", "fedge.cli"]
     narrow, nonsense = os.environ | {"PYTHONIOENCODING": "ascii"}, os.environ | {"JAX_PLATFORMS": "nonsense"}
+    perhaps = os.environ | {"JAX_ENABLE_X64": "maybe"}
     with open("/dev/full", "w") as full:
-        closed, crammed, nowhere = (
+        started = [
             subprocess.Popen(words, stdout=out, stderr=subprocess.PIPE, text=True, env=env)
-            for words, out, env in [
+            for words, out, env in (
                 (["sh", "-c", 'exec "$@" >&-', "sh", *fedge, "keys"], None, None),
                 ([*fedge, "keys"], full, narrow),
                 ([*fedge, "run", "fedavg", "--out", str(tmp_path / "run")], subprocess.PIPE, nonsense),
-            ]
-        )
-    said = [process.communicate(timeout=60)[1] for process in (closed, crammed, nowhere)]
-    assert [process.returncode for process in (closed, crammed, nowhere)] == [4, 4, 2]
+                ([sys.executable, "-m", "fedge", "keys"], subprocess.PIPE, perhaps),
+            )
+        ]
+    said = [process.communicate(timeout=60)[1] for process in started]
+    assert [process.returncode for process in started] == [4, 4, 2, 2]
     assert said[0] == "fedge: standard output is closed; send it to a file, or to /dev/null\n"
     assert "No space left on device" in said[1]
     assert "JAX cannot start" in said[2]
     assert "JAX_PLATFORMS=nonsense" in said[2]
-    assert [text.count("\n") for text in said] == [1, 1, 1]
+    assert "cannot start (invalid truth value 'maybe' for environment 'JAX_ENABLE_X64')" in said[3]
+    assert [text.count("\n") for text in said] == [1, 1, 1, 1]
     assert not (tmp_path / "run").exists()
+
+
+def test_a_platform_that_jax_knows_and_this_machine_lacks(monkeypatch):
+    """JAX answers with an assertion where it has no plug-in for it, as for `cuda` beside the plain jaxlib."""
+    monkeypatch.setattr("jax.default_backend", mock.Mock(side_effect=AssertionError))
+    done = call("run", "fedavg", *SMALL)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("fedge: JAX cannot start (no such platform here)")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("problem", "code", "said"),
+    [(OSError(28, "full"), 4, "fedge: cannot write to standard output: full\n"), (BrokenPipeError(), 1, "")],
+)
+def test_help_that_finds_no_room(monkeypatch, capsys, problem, code, said):
+    """Help and version are printed outside of what turns errors into sentences; so is a sentence that finds no room."""
+    monkeypatch.setattr("fedge.cli.app", mock.Mock(side_effect=problem))
+    monkeypatch.setattr("logging.basicConfig", mock.Mock())
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == code
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [partial(jax.threefry_partitionable, False), jax.disable_jit, partial(jax.numpy_dtype_promotion, "strict")],
+)
+def test_settings_of_jax_that_give_other_results_are_refused(setting):
+    """With the first, the same seed drew other batches without a word; the others were tracebacks."""
+    with setting():
+        done = call("run", "fedavg", *SMALL)
+    assert done.exit_code == 2
+    assert "fedge: JAX's setting jax_" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_whoever_stops_reading_has_read_what_was_wanted(monkeypatch, capsys):

@@ -1,4 +1,4 @@
-"""One suite over every algorithm: its verbs agree with its mathematics, on every engine."""
+"""One suite goes over every algorithm: its verbs agree with its mathematics, on every engine."""
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +8,7 @@ import pytest
 from fedge.core.contract import Round
 from fedge.core.keys import root
 from fedge.engine import ENGINES
+from fedge.errors import ConfigError
 from tests.helpers import PLAIN, by_operator, distance, small, train
 
 everyone = pytest.mark.parametrize("name", [*PLAIN, "tests.own:fedadam"])
@@ -59,6 +60,11 @@ def test_inputs_are_not_changed(name):
         assert (
             max(float(np.abs(a - b).max()) for a, b in zip(*map(jax.tree.leaves, (once, before)), strict=True)) > 1e-4
         )
+
+
+def test_an_algorithm_of_ones_own_that_returns_nothing():
+    with pytest.raises(ConfigError, match="own:forgetful returned NoneType; it must return an Algorithm"):
+        small(algorithm="tests.own:forgetful")
 
 
 def test_an_algorithm_of_ones_own_fits():

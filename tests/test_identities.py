@@ -1,4 +1,4 @@
-"""Kinship of FedAvg, HierFAVG and SD-FEEL, in float64 to 1e-12, over whole runs on both engines."""
+"""FedAvg, HierFAVG and SD-FEEL are kin, in float64 to 1e-12, over whole runs on both engines."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Plain lines of progress: about ten where the number of rounds is known, one for each doubling where it is not.
+"""Plain lines tell of progress: about ten where the number of rounds is known, one for each doubling where it is not.
 
 Inside a round that takes long there is a line every half minute.
 """

@@ -31,7 +31,7 @@ RUNS = {name: {"algorithm": name} for name in PLAIN} | {
 
 
 def machine():
-    """What bits depend on: tests compile without optimisation, so these are not the bits of an ordinary run."""
+    """Name what bits depend on: tests compile without optimisation, so these are not the bits of an ordinary run."""
     processor = next(
         (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "flags" in line), ""
     )

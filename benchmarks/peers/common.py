@@ -1,4 +1,4 @@
-"""What the scripts of the other simulators share: the workload file, the PyTorch network and the printed result.
+"""The scripts of the other simulators share this: the workload file, the PyTorch network and the printed result.
 
 Needs NumPy only; the functions that hand out PyTorch objects import it themselves, since not every peer has it.
 """
@@ -46,13 +46,13 @@ class Workload:
         return self.indices.shape[1]
 
     def require_equal_weights(self) -> None:
-        """For the simulators that can weigh clients by their number of samples only."""
+        """Refuse other weights, for the simulators that can weigh clients by their number of samples only."""
         if not np.allclose(self.weight, 1 / self.clients):
             raise ValueError("this script is for clients of equal weight")
 
 
 def read(*arguments: str) -> Workload:
-    """The workload with this name and file, or that of the command line."""
+    """Read the workload with this name and file, or that of the command line."""
     name, path = arguments or sys.argv[1:3]
     file = np.load(path)
     clients, steps, batch = file["indices"].shape
@@ -62,7 +62,7 @@ def read(*arguments: str) -> Workload:
 
 
 def to_torch(weights: dict[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
-    """NHWC and (in, out) become NCHW and (out, in); fc1 of the CNN reads its inputs channel by channel."""
+    """Turn NHWC and (in, out) into NCHW and (out, in); fc1 of the CNN reads its inputs channel by channel."""
     state = {}
     for path, value in weights.items():
         layer, kind = path.replace("/", ".").rsplit(".", 1)
@@ -76,7 +76,7 @@ def to_torch(weights: dict[str, np.ndarray], name: str) -> dict[str, np.ndarray]
 
 
 def network(work: Workload) -> nn.Module:
-    """The PyTorch network with the initial weights."""
+    """Make the PyTorch network with the initial weights."""
     import torch
     from torch import nn
 
@@ -97,7 +97,7 @@ def network(work: Workload) -> nn.Module:
 
 
 def tensors(work: Workload) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """x in NCHW, y and the indices (clients × rounds × steps × batch)."""
+    """Return x in NCHW, y and the indices (clients × rounds × steps × batch)."""
     import torch
 
     x = torch.tensor(work.x).permute(0, 3, 1, 2).contiguous()
@@ -106,7 +106,7 @@ def tensors(work: Workload) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 @functools.cache
 def torch_workload(name: str, path: str) -> tuple[Workload, nn.Module, tuple[torch.Tensor, ...]]:
-    """Everything a worker process of a PyTorch peer needs, read once per process; one thread from then on."""
+    """This is everything a worker process of a PyTorch peer needs, read once per process; one thread from then on."""
     import torch
 
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""FedAvg in FedJAX: the same run as fedge's.
+"""Run FedAvg in FedJAX: the same run as fedge's.
 
     python fedjax_sim.py mlp|cnn FILE.npz [--backend jit|pmap]     prints one JSON object
 
@@ -28,7 +28,7 @@ NAMES = {"kernel": "w", "bias": "b"}  # of fedge and of Haiku
 
 
 class Batches(fedjax.ClientDataset):
-    """A client's batches of one round, in the given order."""
+    """These are a client's batches of one round, in the given order."""
 
     def __init__(self, raw_examples: dict[str, np.ndarray], indices: np.ndarray) -> None:
         super().__init__(raw_examples)

@@ -1,4 +1,4 @@
-"""FedAvg in Flower's simulation engine: the same run as fedge's.
+"""Run FedAvg in Flower's simulation engine: the same run as fedge's.
 
     python flower.py mlp|cnn FILE.npz     two clients at a time on two CPUs; prints one JSON object
 
@@ -34,7 +34,7 @@ client, server = ClientApp(), ServerApp()
 
 @client.train()
 def train(message: Message, context: Context) -> Message:
-    """A client's local steps of this round."""
+    """Make a client's local steps of this round."""
     config, i = message.content["config"], int(context.node_config["partition-id"])
     work, net, (x, y, indices) = torch_workload(config["workload"], config["file"])
     net.load_state_dict(message.content["arrays"].to_torch_state_dict())
@@ -50,7 +50,7 @@ def train(message: Message, context: Context) -> Message:
 
 
 class Timed(FedAvg):
-    """FedAvg that notes when each round begins and when the last one ends."""
+    """This FedAvg notes when each round begins and when the last one ends."""
 
     def __init__(self, clients: int) -> None:
         super().__init__(fraction_evaluate=0.0, min_train_nodes=clients, min_available_nodes=clients,

@@ -1,4 +1,4 @@
-"""FedAvg in fluke: the same run as fedge's.
+"""Run FedAvg in fluke: the same run as fedge's.
 
     python fluke_sim.py mlp|cnn FILE.npz     one process with one thread; prints one JSON object
 
@@ -24,7 +24,7 @@ from common import LR, network, read, report, tensors
 
 
 class Batches:
-    """One client's batches; every pass gives those of the next round."""
+    """These are one client's batches; every pass gives those of the next round."""
 
     def __init__(self, x: torch.Tensor, y: torch.Tensor, indices: torch.Tensor) -> None:
         self.x, self.y, self.rounds, self.steps = x, y, iter(indices), indices.shape[1]
@@ -37,7 +37,7 @@ class Batches:
 
 
 class Record(FederationObserver, ClientObserver):
-    """Seconds of every round and the clients' mean loss in the last one."""
+    """This notes the seconds of every round and the clients' mean loss in the last one."""
 
     def __init__(self) -> None:
         self.seconds, self.losses, self.began = [], [], 0.0

@@ -1,4 +1,4 @@
-"""FedAvg in pfl (pfl-research): the same run as fedge's.
+"""Run FedAvg in pfl (pfl-research): the same run as fedge's.
 
     python pfl_sim.py mlp|cnn FILE.npz [--processes 2]     one thread per process; prints one JSON object
 
@@ -31,7 +31,7 @@ from common import LR, network, read, report, tensors
 
 
 class Net(torch.nn.Sequential):
-    """The network with the two methods pfl asks for."""
+    """This is the network with the two methods pfl asks for."""
 
     def loss(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return cross_entropy(self(x), y)
@@ -42,7 +42,7 @@ class Net(torch.nn.Sequential):
 
 
 class Batches(PyTorchTensorDataset):
-    """A user's batches of one round, in the given order."""
+    """These are a user's batches of one round, in the given order."""
 
     def __init__(self, x: torch.Tensor, y: torch.Tensor, indices: torch.Tensor) -> None:
         super().__init__((x, y))
@@ -56,7 +56,7 @@ class Batches(PyTorchTensorDataset):
 
 
 class Clock(TrainingProcessCallback):
-    """Seconds of every round so far."""
+    """This notes the seconds of every round so far."""
 
     def __init__(self) -> None:
         self.seconds, self.began = [], time.perf_counter()

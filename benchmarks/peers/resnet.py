@@ -1,4 +1,4 @@
-"""ResNet-18 for 32 × 32 images in PyTorch, its layers named as fedge names them."""
+"""This is ResNet-18 for 32 × 32 images in PyTorch, its layers named as fedge names them."""
 
 from functools import partial
 

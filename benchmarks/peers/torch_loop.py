@@ -1,4 +1,4 @@
-"""FedAvg as a plain PyTorch loop over clients: same data, initial weights and sample indices as fedge's run.
+"""Run FedAvg as a plain PyTorch loop over clients: same data, initial weights and sample indices as fedge's run.
 
     python torch_loop.py mlp|cnn|resnet FILE.npz [cuda]     one thread, or a GPU; prints one JSON object
     python torch_loop.py gemm THREADS                GFLOP/s of a 2048³ float32 product, the best of ten

@@ -1,4 +1,4 @@
-"""FedAvg as a plain PyTorch loop over clients in two worker processes: the same run as fedge's.
+"""Run FedAvg as a plain PyTorch loop over clients in two worker processes: the same run as fedge's.
 
     python torch_pool.py mlp|cnn|resnet FILE.npz     two processes with one thread each; prints one JSON object
 
@@ -21,7 +21,7 @@ WORKERS = 2
 
 
 def flatten(model: nn.Module) -> torch.Tensor:
-    """One vector with all parameters, which become views of it."""
+    """Return one vector with all parameters, which become views of it."""
     vector = nn.utils.parameters_to_vector(model.parameters()).detach().clone()
     nn.utils.vector_to_parameters(vector, model.parameters())
     return vector

@@ -12,11 +12,16 @@ def main() -> None:
             os.open(os.devnull, os.O_RDWR)
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for as long as this process lives
+    os.environ.pop("MPLBACKEND", None)  # figures go to files; matplotlib refuses words it does not know, after the run
     from fedge.runner import signals
 
     request = signals.install()
     try:
-        from fedge.cli import main as command
+        try:
+            from fedge.cli import main as command
+        except ValueError as problem:  # JAX reads its settings while it is imported
+            print(f"fedge: cannot start ({problem}); mend that variable or leave it out", file=sys.stderr)
+            sys.exit(2)
 
         request.started = True
         command()

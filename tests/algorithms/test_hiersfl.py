@@ -29,14 +29,14 @@ def double():
 
 
 def made(model="mlp", **keys):
-    """Equal clients, so that HierSFL's uniform weights are HierFAVG's too."""
+    """Make equal clients, so that HierSFL's uniform weights are HierFAVG's too."""
     return small(
         **{"algorithm": "hiersfl", "dtype": "float64", "model": model, "clients": 6, "partition": "iid"} | keys
     )
 
 
 def uneven(model, **keys):
-    """7 clients of different sizes in 3 cells."""
+    """Make 7 clients of different sizes in 3 cells."""
     steps = {"local_steps": 2} if model == "cnn" else {}
     return made(model, **{"clients": 7, "partition": "dirichlet"} | steps | keys)
 
@@ -197,7 +197,7 @@ def test_a_model_without_stages_is_refused_unless_it_stays_whole(tmp_path):
 
 
 class Normed(nnx.Module):
-    """BatchNorm on both sides of the cut."""
+    """This has BatchNorm on both sides of the cut."""
 
     stages: ClassVar = {"low": ("fc1", "bn1"), "high": ("fc2", "bn2", "fc3")}
 

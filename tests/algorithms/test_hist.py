@@ -45,7 +45,7 @@ def blocks(order, cells):
 
 
 def masks(anatomy, weights, key, mode):
-    """p_j as full-size arrays, cell by cell, from the round's permutations; what every cell trains is 1 for all."""
+    """Return p_j as full-size arrays, cell by cell, from the round's permutations; what all train is 1 for all."""
     order = anatomy.draw(key)
     everyone = []
     for cell in range(anatomy.cells):
@@ -65,7 +65,7 @@ def masks(anatomy, weights, key, mode):
 
 
 def by_masks(made, rounds=2):
-    """Equations (4)–(7) on full-size models with masks: nothing is gathered. Plain SGD; owner, shared and none.
+    """Follow equations (4)–(7) on full-size models with masks: nothing is gathered. Plain SGD; owner, shared and none.
 
     Only the gradient is compiled; all else is numpy's.
     """
@@ -119,7 +119,7 @@ SIZES = st.integers(1, 60)
 
 
 def two_groups(first, second, cells, seed):
-    """An anatomy of two groups of units, cut along different axes, and a round's permutations of them."""
+    """Make an anatomy of two groups of units, cut along different axes, and a round's permutations of them."""
     units, rng = {"a": first, "b": second}, np.random.default_rng(seed)
     cut = Anatomy(cells, units, {"x": ("a", 1), "y": ("b", 0)}, (), {}, frozenset())
     return cut, {name: rng.permutation(size) for name, size in units.items()}
@@ -271,7 +271,7 @@ def test_engines_agree(keys):
 
 
 class Normed(nnx.Module):
-    """BatchNorm over hidden units that are dealt out."""
+    """This has BatchNorm over hidden units that are dealt out."""
 
     def __init__(self, rngs):
         hidden = {"units": ("h",)}

@@ -40,6 +40,15 @@ def test_neighbour_by_neighbour_is_the_operator(engine, graph, monkeypatch):
         assert distance(train(made)[0], by_operator(made)) < 1e-12
 
 
+def test_a_graph_of_many_edges_is_announced(monkeypatch, caplog):
+    monkeypatch.setattr("fedge.experiment.build.MANY_EDGES", 3)
+    with caplog.at_level("INFO", "fedge"):
+        small(algorithm="sdfeel", clients=8, cells=3, graph="ring")
+        assert not caplog.text
+        small(algorithm="sdfeel", clients=8, cells=4, graph="ring")
+    assert "making the graph between 4 edges and its mixing matrix" in caplog.text
+
+
 def test_a_thousand_edges_on_a_ring_make_no_dense_product():
     """The compiled exchange multiplies α · 3 · D · parameters numbers, not D² · parameters."""
     mixing, _ = mixing_matrix(nx.cycle_graph(1000), np.full(1000, 1e-3))

@@ -11,7 +11,7 @@ walk = jax.jit(permute)
 
 
 def whole(seed: int, epoch: int, n: int) -> np.ndarray:
-    """The permutation of [0, n); positions are padded to one length, so that one program serves every n."""
+    """Return the permutation of [0, n); positions are padded to one length, so that one program serves every n."""
     position = jnp.arange(512) % n
     return np.asarray(walk(root(seed), jnp.asarray(epoch), position, jnp.asarray(n)))[:n]
 

@@ -1,4 +1,4 @@
-"""What is left of memory, read from the files in which Linux says so."""
+"""What is left of memory is read from the files in which Linux says so."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Laws of the averaging operators, for every topology drawn: they keep the weighted mean and compose as they should."""
+"""The averaging operators obey laws, on every topology drawn: they keep the weighted mean and compose as they must."""
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,7 @@ def topologies(draw, max_cells=6):
 
 @st.composite
 def connected(draw, cells):
-    """A random tree plus random edges."""
+    """Draw a random tree plus random edges."""
     graph = nx.empty_graph(cells)
     graph.add_edges_from((d, draw(st.integers(0, d - 1))) for d in range(1, cells))
     pairs = [(a, b) for a in range(cells) for b in range(a)]

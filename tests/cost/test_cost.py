@@ -1,4 +1,4 @@
-"""Bytes and seconds against the papers' formulas (HIST's load, SD-FEEL's latency), and against closed forms."""
+"""Bytes and seconds are held against the papers' formulas (HIST's load, SD-FEEL's latency), and closed forms."""
 
 import dataclasses
 from functools import cache
@@ -27,7 +27,7 @@ CNN, RESNET = 21_840, 11_173_962
 
 
 def clock(algorithm, parameters, step_seconds, tau1, tau2, **rates):
-    """A clock for 50 clients in 10 cells whose model is one array of that many float32 numbers."""
+    """Make a clock for 50 clients in 10 cells whose model is one array of that many float32 numbers."""
     made = small(algorithm=algorithm, clients=50, cells=10, local_steps=tau1, edge_rounds=tau2, partition="iid",
                  **({"gossip": 1} if algorithm == "sdfeel" else {}))  # fmt: skip
     state = made.job.algorithm.start({"w": np.zeros(parameters, np.float32)})
@@ -171,7 +171,7 @@ def test_downlink_doubles_the_transfers():
 
 
 def walk(made, most=50):
-    """Round by round, as the loop goes: what was spent after each."""
+    """Go round by round, as the loop does, and return what was spent after each."""
     costs, spent = Costs(made), []
     while costs.more(len(spent)):
         spent.append(costs.after(len(spent) + 1))

@@ -1,4 +1,4 @@
-"""What errata and assumptions of the papers come to in simulated seconds."""
+"""Errata and assumptions of the papers come to so many simulated seconds."""
 
 import pytest
 

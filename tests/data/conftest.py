@@ -1,4 +1,4 @@
-"""A data set of a few random images, its files in the formats of the known sets, and places for each test."""
+"""Tests share a data set of a few random images, its files in the formats of known sets, and places of their own."""
 
 import gzip
 import hashlib
@@ -19,14 +19,14 @@ def places(tmp_path, monkeypatch):
 
 
 def few(shape, samples, seed=0):
-    """Random images and labels."""
+    """Draw random images and labels."""
     rng = np.random.default_rng(seed)
     draw = lambda n: (rng.integers(0, 256, (n, *shape), np.uint8), rng.integers(0, 10, n).astype(np.uint8))  # noqa: E731
     return dict(zip(IDX, (*draw(samples[0]), *draw(samples[1])), strict=True))
 
 
 def source_of(arrays, name="tiny"):
-    """What fedge would know about these arrays."""
+    """Return what fedge would know about these arrays."""
     x = arrays["x_train"]
     digest = {key: hashlib.sha256(np.ascontiguousarray(array).data).hexdigest() for key, array in arrays.items()}
     known = DATASETS["cifar10" if name == "cifar10" else "mnist"]
@@ -34,7 +34,7 @@ def source_of(arrays, name="tiny"):
 
 
 def idx(array):
-    """An idx file; images lose their channel axis."""
+    """Write an idx file; images lose their channel axis."""
     array = array[..., 0] if array.ndim == 4 else array
     return struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes()
 
@@ -65,13 +65,13 @@ def arrays():
 
 @pytest.fixture
 def tiny(arrays, monkeypatch):
-    """A known set with these arrays as its content."""
+    """Make a known set with these arrays as its content."""
     monkeypatch.setitem(DATASETS, "tiny", source_of(arrays))
     return DATASETS["tiny"]
 
 
 @pytest.fixture
 def given(arrays, tmp_path, monkeypatch):
-    """FEDGE_DATA with the idx files of the tiny set."""
+    """Let FEDGE_DATA name the idx files of the tiny set."""
     monkeypatch.setenv("FEDGE_DATA", str(tmp_path / "given"))
     return put_idx(tmp_path / "given/tiny", arrays)

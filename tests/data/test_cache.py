@@ -54,7 +54,7 @@ DAMAGES = {
 
 
 def reorder(path):
-    """The same bytes after a header that gives them another order."""
+    """Write the same bytes after a header that gives them another order."""
     raw = path.read_bytes()
     path.write_bytes(raw.replace(b"'fortran_order': False, ", b"'fortran_order': True,  "))
 

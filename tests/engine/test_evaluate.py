@@ -1,4 +1,4 @@
-"""Testing: the same numbers however the images are spread, also where those of a batch are normalised together."""
+"""Testing gives the same numbers however images are spread, also where those of a batch are normalised together."""
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,7 @@ def model_of(statistics):
 
 
 def draw(count):
-    """Images that drift, so that it matters which of them are normalised together."""
+    """Draw images that drift, so that it matters which of them are normalised together."""
     x = RNG.normal(np.linspace(-3, 3, count)[:, None], 1, (count, 4)).astype(np.float32)
     return x, RNG.integers(0, 3, count)
 

@@ -96,7 +96,7 @@ def test_what_was_taken_from_a_mapped_file_does_not_stay_in_memory(tmp_path):
 
 
 def resident(name):
-    """Bytes of a mapped file that are in this process's memory."""
+    """Return the bytes of a mapped file that are in this process's memory."""
     parts = Path("/proc/self/smaps").read_text().split(name)[1:]
     return sum(int(part.split("Rss:")[1].split()[0]) * 1024 for part in parts)
 

@@ -1,4 +1,4 @@
-"""What must not change a result: chunk size, device count, how often it is run."""
+"""Chunk size, device count and how often it is run must not change a result."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Input that nobody should give and somebody will: a configuration, or one sentence; nothing else, and at once."""
+"""Input that nobody should give, and somebody will, becomes a configuration or one sentence, and at once."""
 
 import os
 from pathlib import Path
@@ -73,7 +73,7 @@ KEYS = st.one_of(st.sampled_from([*Config.model_fields, "self", "\udcff"]), ANY_
 
 
 def sentence(act, *given):
-    """What is said against this; nothing where it is accepted. Whatever else is raised fails the test."""
+    """Return what is said against this; nothing where it is accepted. Whatever else is raised fails the test."""
     try:
         act(*given)
     except ConfigError as problem:

@@ -1,4 +1,4 @@
-"""Deaths at every moment: a process that is killed before a file operation makes neither it nor any other."""
+"""A process dies at every moment: killed before a file operation, it makes neither that nor any other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Death(BaseException):
 
 
 class Reaper:
-    """Counts what is about to change under a folder, and strikes before the n-th change."""
+    """This counts what is about to change under a folder, and strikes before the n-th change."""
 
     def __init__(self) -> None:
         self.folder, self.left, self.seen, self.armed = "", -1, 0, False

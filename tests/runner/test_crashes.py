@@ -28,8 +28,8 @@ def live(folder):
 
 
 def again(folder):
-    """What a person would type: resume what has begun, else start it."""
-    return fedge.run(resume=folder) if record.begun(folder) else live(folder)
+    """Do what a person would type: resume what has begun, else start it."""
+    return fedge.run(resume=folder) if record.holds_run(folder) else live(folder)
 
 
 def outcome(folder):

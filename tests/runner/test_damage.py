@@ -1,6 +1,7 @@
 """What a run is resumed from is what it wrote, or it is refused: nothing is continued with another result."""
 
 import json
+import os
 import shutil
 
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ from fedge.errors import ConfigError, DivergenceError, RunError
 from fedge.models import from_nnx
 from fedge.runner import checkpoint, environment, files, identity, inspect
 from fedge.runner.cache import ProgramCache
+from fedge.studies.compare import read_plan, write_plan
 from tests.helpers import toy
 
 KEYS = {"algorithm": "hierfavg", "clients": 4, "cells": 2, "rounds": 3, "local_steps": 1, "edge_rounds": 1, "batch": 5,
@@ -174,6 +176,17 @@ def test_a_run_is_extended_on_purpose(copy, tmp_path):
     assert (tmp_path / "short/config.json").read_bytes() == (tmp_path / "whole/config.json").read_bytes()
 
 
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(copy):
+    """To verify it, result.json and ledger.json were read whatever they were: a link to /dev/zero filled the memory."""
+    for name in ("result.json", "ledger.json"):
+        (copy / name).unlink()
+        os.mkfifo(copy / name)
+        with pytest.raises(RunError, match=rf"{name} is missing"):
+            inspect.verify(copy)
+    with pytest.raises(RunError, match=r"result.json is missing"):
+        resume(copy)
+
+
 def test_an_extension_that_is_refused_changes_nothing(copy, finished):
     """Fewer rounds than are done: the record was rewritten to say so, and could not be resumed as it was."""
     with pytest.raises(RunError, match="already holds 3 rounds, more than the run is to have"):
@@ -208,6 +221,20 @@ def test_an_entry_of_another_kind_gets_one_sentence(copy, change, said):
     for reading in (resume, inspect.verify, inspect.summary):
         with pytest.raises(RunError, match=said):
             reading(copy)
+
+
+def test_an_edited_comparison_is_refused(tmp_path):
+    """Runs that had not begun were made with the edited keys, beside those that had; without any run it was a crash."""
+    plan = {name: {"algorithm": name, "lr": 0.1} for name in ("fedavg", "hierfavg")}
+    write_plan(tmp_path, plan)
+    assert read_plan(tmp_path) == plan
+    stored = json.loads((tmp_path / "compare.json").read_text())
+    faster = plan | {"hierfavg": {"algorithm": "hierfavg", "lr": 0.2}}
+    for runs, said in (({}, "names no runs"), ([], "names no runs"), (faster, "was changed since"),
+                       ({"fedavg": plan["fedavg"]}, "was changed since")):  # fmt: skip
+        (tmp_path / "compare.json").write_text(json.dumps(stored | {"runs": runs}))
+        with pytest.raises(RunError, match=f"compare.json .*{said}"):
+            fedge.compare(resume=tmp_path)
 
 
 def test_a_comparison_is_no_run_that_was_stopped_before_it_began(tmp_path):

@@ -9,7 +9,7 @@ import fedge
 from fedge.errors import RunError
 from fedge.runner import files
 from fedge.runner.cache import ProgramCache
-from fedge.studies.compare import read_plan
+from fedge.studies.compare import read_plan, write_plan
 from tests.runner.deaths import reaper
 
 KEYS = {"algorithm": "hierfavg", "clients": 4, "cells": 2, "rounds": 3, "local_steps": 1, "edge_rounds": 1, "batch": 5,
@@ -91,10 +91,10 @@ def test_whatever_has_a_name_is_on_the_disk(tmp_path, monkeypatch):
 def test_a_comparison_stays_in_its_folder(tmp_path):
     folder = tmp_path / "both"
     fedge.compare(["fedavg"], out=folder, **{k: v for k, v in KEYS.items() if k != "algorithm"})
-    (folder / "compare.json").write_text('{"../fedavg": {"algorithm": "../fedavg"}}')
+    write_plan(folder, {"../fedavg": {"algorithm": "../fedavg"}})
     with pytest.raises(RunError, match=r"compare.json is damaged \('../fedavg' with its keys is no run"):
         read_plan(folder)
-    (folder / "compare.json").write_text('{"fedavg": {"algorithm": "fedavg"}}')
+    write_plan(folder, {"fedavg": {"algorithm": "fedavg"}})
     (folder / "fedavg").rename(tmp_path / "elsewhere")
     (folder / "fedavg").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(RunError, match="is a link to another place"):

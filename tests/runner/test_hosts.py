@@ -1,4 +1,4 @@
-"""One run by two processes on loopback: bit for bit the run of one process with as many devices."""
+"""One run by two processes on loopback is, bit for bit, the run of one process with as many devices."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def start(words, who=None):
 
 
 def both(words):
-    """The processes of a run by two; the leader first."""
+    """Start the processes of a run by two; the leader comes first."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         place = f"127.0.0.1:{free.getsockname()[1]}"
@@ -38,7 +38,7 @@ def both(words):
 
 
 def alone(words, folder):
-    """The same run by this process, which has two devices too."""
+    """Make the same run by this process, which has two devices too."""
     fedge.run(dict(parse([f"algorithm={words[0]}", *words[1:]])), out=folder)
     return folder
 

@@ -27,7 +27,7 @@ def short_calls(monkeypatch):
 
 
 class Impatient(fedge.Listener):
-    """Asks to stop after a call, unless that is never."""
+    """This asks to stop after a call, unless that is never."""
 
     def __init__(self, after=None):
         self.parts, self.after, self.stop = [], after, StopRequest()

@@ -1,4 +1,4 @@
-"""The objective in the record: clients' mean losses by the algorithm's own weights, against plain NumPy."""
+"""The objective in the record is clients' mean losses by the algorithm's own weights: NumPy says so too."""
 
 import jax
 import numpy as np
@@ -25,14 +25,14 @@ def double():
 
 
 def made(algorithm, partition="dirichlet", seed=0):
-    """Seven clients in three cells, so that cells are unequal; on two devices, whose batches are filled up."""
+    """Make seven clients in three cells, so that cells are unequal; on two devices, whose batches are filled up."""
     keys = {"cut": "hidden"} if algorithm == "hiersfl" else {}
     part = {"drawn": {"client_samples": 20}, "one_class": {"class_split": "random_class"}}.get(partition, {})
     return small(algorithm=algorithm, partition=partition, seed=seed, dtype="float64", train_eval=True, **keys, **part)
 
 
 def by_hand(run):
-    """The plain mean over the samples that somebody has, and the objective, client by client."""
+    """Return the plain mean over the samples that somebody has, and the objective, client by client."""
     w = run.evaluated(run.start)
     x = (run.dataset.x_train.reshape(-1, 25) / 255 - 0.5) / 0.5
     logits = np.maximum(x @ w["fc1/kernel"] + w["fc1/bias"], 0) @ w["fc2/kernel"] + w["fc2/bias"]

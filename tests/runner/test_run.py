@@ -1,4 +1,5 @@
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import numpy as np
@@ -10,6 +11,7 @@ from safetensors.numpy import load_file
 import fedge
 from fedge.errors import ConfigError, DivergenceError, RunError
 from fedge.models import from_nnx, make
+from fedge.runner.run import default_folder
 from tests.helpers import toy
 
 KEYS = {"algorithm": "hierfavg", "clients": 6, "cells": 2, "rounds": 6, "batch": 5, "checkpoint_every": 2, "lr": 0.1}
@@ -145,6 +147,20 @@ def test_a_finished_run_keeps_its_record(tmp_path):
     (tmp_path / "one/metrics.jsonl").unlink()
     with pytest.raises(RunError, match=r"metrics.jsonl is not as it was written up to round 6"):
         fedge.run(resume=tmp_path / "one", dataset=toy())
+
+
+def test_runs_that_start_in_the_same_second_get_a_folder_each(tmp_path, monkeypatch):
+    """As a shell loop over seeds starts them: between finding a name free and taking it another could take it."""
+    monkeypatch.chdir(tmp_path)
+    with ThreadPoolExecutor(8) as pool:
+        folders = list(pool.map(default_folder, ["hist"] * 40))
+    assert len(set(folders)) == 40
+    assert all(folder.is_dir() for folder in folders)
+    (tmp_path / "file").touch()
+    (tmp_path / "runs").rename(tmp_path / "before")
+    (tmp_path / "runs").symlink_to("file")
+    with pytest.raises(RunError, match="cannot write to runs: File exists; choose another place with --out"):
+        default_folder("hist")
 
 
 def test_the_record_names_the_layout_and_the_configuration_what_was_asked_for(tmp_path):

@@ -1,4 +1,4 @@
-"""Real processes, asked to stop in every way, and killed: a run goes on to the bits of one that was left alone."""
+"""Real processes are asked to stop in every way, and killed: a run goes on to the bits of one that was left alone."""
 
 import json
 import os
@@ -34,10 +34,11 @@ main()
 def begin():
     """Start a process; whatever a test leaves running is ended."""
     started = []
+    home = os.environ | {"MPLBACKEND": "nonsense"}  # which must not end a run when its figures are drawn
 
-    def start(*words, command=COMMAND, **options):
+    def start(*words, command=COMMAND, env=home, **options):
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        started.append(subprocess.Popen([*command, *words], **pipes, **options))
+        started.append(subprocess.Popen([*command, *words], env=env, **pipes, **options))
         return started[-1]
 
     yield start

@@ -1,4 +1,4 @@
-"""The procedure behind `fedge reproduce`, on a recipe small enough to run here."""
+"""The procedure behind `fedge reproduce` is run on a recipe small enough to run here."""
 
 import csv
 import json
@@ -245,9 +245,9 @@ def test_cells_come_from_the_runs_and_not_from_the_label():
 
 @pytest.fixture
 def stubbed(results, monkeypatch):
-    """Runs that cost nothing, and what of a machine would differ; the result is a function that reproduces ./small."""
+    """Make runs that cost nothing, and fix what machines differ in; return a function that reproduces ./small."""
 
-    def histories(configs, dataset, workshop):
+    def histories(configs, dataset, cache):
         for place, c in enumerate(configs):
             yield place, [
                 {"round": r, "iteration": 2 * r, "simulated_seconds": 0.5 * r, "bytes": {"client_to_edge": 10**6 * r},
@@ -307,7 +307,7 @@ def test_a_reproduction_killed_at_any_file_operation_ends_with_the_same_files(re
 
 def test_variants_keep_their_order_whichever_is_made_again(results, stubbed):
     def made():
-        """The curves, and of the summary what does not say which variants were made by one command."""
+        """Return the curves, and of the summary what does not say which variants were made by one command."""
         summary = json.loads((results / "fig1.json").read_text())
         return (results / "fig1.csv").read_bytes(), summary["series"], list(summary["runs"])
 

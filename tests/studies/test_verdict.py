@@ -1,4 +1,4 @@
-"""The paired rule behind every verdict, on numbers whose answers are known."""
+"""The paired rule behind every verdict is tried on numbers whose answers are known."""
 
 import math
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fedge.studies import tables
 from fedge.studies.curve import Curve
 from fedge.studies.recipe import Claim, FigureRecipe
-from fedge.studies.verdict import Word, holm, interval, levelled_off, verdicts
+from fedge.studies.verdict import Word, holm, interval, settling_place, verdicts
 
 
 def figure(**claim):
@@ -21,7 +21,7 @@ def figure(**claim):
 
 
 def curve(label, ends, column="global_loss", variant="v"):
-    """Two evaluations, at iterations 5 and 10: 9 everywhere, then each seed's end."""
+    """Make two evaluations, at iterations 5 and 10: 9 everywhere, then each seed's end."""
     ends = np.array(ends, float)
     table = {"iteration": np.array([[5.0, 10.0]] * len(ends)), "round": np.array([[1.0, 2.0]] * len(ends))}
     return Curve(variant, label, 1, 0.1, list(range(len(ends))), table | {column: np.stack([0 * ends + 9, ends], 1)})
@@ -100,9 +100,9 @@ def test_a_papers_number():
 def test_where_a_curve_levels_off():
     """From 10 to 0: within 5 % of the change is below 0.5, which the fourth value is first to stay."""
     x = np.arange(6.0)
-    assert levelled_off(x, np.array([10, 0.4, 2, 0.5, 0.1, 0.0])) == 3
-    assert levelled_off(x, np.zeros(6)) == 0
-    assert levelled_off(x, np.array([10, 9, 8, 7, 6, 5.0])) == 5
+    assert settling_place(x, np.array([10, 0.4, 2, 0.5, 0.1, 0.0])) == 3
+    assert settling_place(x, np.zeros(6)) == 0
+    assert settling_place(x, np.array([10, 9, 8, 7, 6, 5.0])) == 5
     shown = [curve("a", [1, 1, 1])]
     (early,) = verdicts(figure(series=["a"], levels_off=9.0), shown)["v"]
     (late,) = verdicts(figure(series=["a"], levels_off=2.0), shown)["v"]
@@ -161,7 +161,7 @@ def test_what_a_table_says():
     verdict = judge(BETTER, a=np.zeros(3), b=[0.1, 0.11, 0.12])
     assert verdict.claim == claim
     # 0.11 ± 4.302653·0.01/√3 = 0.11 ± 0.02484
-    assert tables.measured(verdict, "global_loss") == "a − b: −0.110 [−0.135, −0.085], 3 of 3 seeds agree"
+    assert tables.evidence(verdict, "global_loss") == "a − b: −0.110 [−0.135, −0.085], 3 of 3 seeds agree"
 
 
 def test_a_readme_takes_a_figures_text(tmp_path):

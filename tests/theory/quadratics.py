@@ -1,4 +1,4 @@
-"""Quadratic losses of which everything is known, and SD-FEEL on them in exact first and second moments."""
+"""Of quadratic losses everything is known, and SD-FEEL trains on them in exact first and second moments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedge.theory.sdfeel import Setting
 
 
 class Means(NamedTuple):
-    """Means over iterations: k = 0..K−1, `after` over k = 1..K; gap1 is F(u_1) − F*."""
+    """These are means over iterations: k = 0..K−1, `after` over k = 1..K; gap1 is F(u_1) − F*."""
 
     gradient2: float  # E‖∇F(u)‖²
     after: float
@@ -26,7 +26,7 @@ class Means(NamedTuple):
 
 @dataclass(frozen=True)
 class Quadratics:
-    """F_i = ½(w − c_i)ᵀH(w − c_i), H diagonal with entries up to L = 1; training starts at w = 0."""
+    """Losses are F_i = ½(w − c_i)ᵀH(w − c_i), H diagonal with entries up to L = 1; training starts at w = 0."""
 
     topology: Topology
     curvature: np.ndarray  # H's diagonal

@@ -18,7 +18,7 @@ from tests.helpers import small
 
 
 def drawn(figure):
-    """The visible texts of a figure with their boxes, after layout."""
+    """Return the visible texts of a figure with their boxes, after layout."""
     FigureCanvasAgg(figure).draw()
     labels = []
     for axes in figure.axes:
@@ -39,7 +39,7 @@ def assert_readable(figure):
 
 
 def marks(figure):
-    """Artists, and what collections hold."""
+    """Count artists, and what collections hold."""
     artists = figure.findobj()
     return len(artists) + sum(len(a.get_paths()) for a in artists if hasattr(a, "get_paths"))
 
@@ -165,7 +165,7 @@ A_FIGURE = FigureRecipe(
 
 
 def curves_of(series, variants=("tuned", "printed")):
-    """A rising curve for each series: three points, two seeds."""
+    """Make a rising curve for each series: three points, two seeds."""
     x = np.array([[0.0, 20_000.0, 40_000.0]] * 2)
     return [
         Curve(v, name, 1, float(n), [0, 1], {"simulated_seconds": x, "accuracy": 0.1 * n + x / 2e5, "round": x})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -94,6 +95,11 @@ def main() -> None:
         app()
     except SystemExit as leaving:
         sys.exit(flush_output(leaving.code))
+    except OSError as problem:  # what `guarded` does not see: help that finds no room, or a sentence on standard error
+        with contextlib.suppress(OSError):
+            if not isinstance(problem, BrokenPipeError):
+                print(f"fedge: cannot write to standard output: {problem.strerror}", file=sys.stderr)
+        sys.exit(flush_output(1 if isinstance(problem, BrokenPipeError) else RunError.exit_code))
 
 
 def flush_output(code: Any) -> Any:

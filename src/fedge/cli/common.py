@@ -135,7 +135,7 @@ class Narrator(Ticker):
 
 def stop_request() -> signals.StopRequest | None:
     """Return the wish to stop that signals can express, where this process was started as a command."""
-    return signals.installed()
+    return signals.of_this_process()
 
 
 def figures(results: list[Result], folder: Path) -> list[Path]:

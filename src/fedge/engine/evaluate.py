@@ -1,4 +1,4 @@
-"""Accuracy and loss of models on one set of images."""
+"""Find the accuracy and loss of models on one set of images."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ TOGETHER = 100  # where a batch is normalised by its own statistics, on every ma
 BY_IMAGE = PartitionSpec(None, AXIS)  # models × batches: a part of each model's on each device
 
 Shares = list[Array]
-"""How much each image counts in another mean loss than the plain one, for each model, laid out as the images are."""
+"""These say how much each image counts in another mean loss than the plain one: for each model, laid out as images."""
 
 
 class Evaluator:
-    """Compiled once; the images are spread over the devices, in batches of equal size.
+    """This is compiled once; the images are spread over the devices, in batches of equal size.
 
     Usually a batch is as large as suits the machine, and the last one is filled up with images from the front, which
     are computed but not counted. Where an image's outputs depend on the batch it is in (`together`), batches depend on
@@ -69,13 +69,13 @@ class Evaluator:
         self._run = jax.jit(jax.shard_map(on_device, mesh=mesh, in_specs=specs, out_specs=REPLICATED, check_vma=False))
 
     def __call__(self, weights: Weights) -> tuple[float, float]:
-        """(accuracy, loss)."""
+        """Return (accuracy, loss)."""
         right, loss = self.each({path: jnp.asarray(w)[None] for path, w in weights.items()})
         return float(right[0]), float(loss[0])
 
     def each(self, models: Weights, shares: Shares | None = None) -> tuple[NDArray[Any], ...]:
-        """(accuracies, losses) of several models, stacked along a leading axis; with shares also the losses' means by
-        these, found in the same pass."""
+        """Return (accuracies, losses) of several models, stacked along a leading axis; with shares also the losses'
+        means by these, found in the same pass."""
         models = place(models, self._mesh, REPLICATED)
         own = [()] * len(self._batches) if shares is None else [(share,) for share in shares]
         sums = [jax.block_until_ready(self._run(models, *both)) for both in zip(own, self._batches, strict=True)]
@@ -94,7 +94,7 @@ Batches = tuple[NDArray[np.intp], NDArray[np.bool_]]  # batches × images: which
 
 
 def full_batches(images: int, size: int, devices: int) -> Batches:
-    """Batches of one size, the last of them filled up; as many on each device."""
+    """Make batches of one size, the last of them filled up; as many on each device."""
     size = min(size, images)
     total = -(-images // (size * devices)) * size * devices
     index = np.arange(total)
@@ -102,8 +102,8 @@ def full_batches(images: int, size: int, devices: int) -> Batches:
 
 
 def equal_batches(images: int, devices: int) -> list[Batches]:
-    """Batches of one or two neighbouring sizes, whatever the number of devices; whole batches are repeated so that each
-    device has as many."""
+    """Make batches of one or two neighbouring sizes, whatever the number of devices; whole batches are repeated so that
+    each device has as many."""
     batches = np.array_split(np.arange(images), -(-images // TOGETHER))
     found = []
     for size in sorted({len(b) for b in batches}):

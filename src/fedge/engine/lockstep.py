@@ -1,4 +1,4 @@
-"""A cell whose clients advance in lockstep because they share a part of their model, in three ways of sharing it."""
+"""A cell's clients advance in lockstep where they share a part of their model; there are three ways of sharing it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Cell(NamedTuple):
         return replicas | tree.add(jax.vmap(passed)(self.client, moved), start)
 
     def replicate(self, weights: Weights) -> tuple[Weights, Any]:
-        """A copy for each client, with fresh memory."""
+        """Make a copy for each client, with fresh memory."""
         copies = tree.repeat(weights, len(self.client))
         return copies, jax.vmap(partial(self.task.fresh, self.lr), axis_size=len(self.client))(copies)
 
@@ -84,12 +84,12 @@ class Cell(NamedTuple):
         return lax.scan(one, states, (jnp.arange(len(self.client)), operands))
 
     def divide(self, weights: Weights) -> tuple[Weights, Weights]:
-        """(shared, private)."""
+        """Return (shared, private)."""
         return tree.split(weights, self.shared)
 
 
 def mean(cell: Cell, weights: Weights) -> tuple[Weights, Array]:
-    """Private paths per client; shared paths once, stepped by the mean gradient."""
+    """Keep private paths per client; step shared paths, which are there once, by the mean gradient."""
     common, private = cell.divide(weights)
     pull = cell.pull(weights)
 
@@ -133,7 +133,7 @@ def copies(cell: Cell, weights: Weights) -> tuple[Weights, Array]:
 
 
 def sequential(cell: Cell, weights: Weights) -> tuple[Weights, Array]:
-    """Shared paths once, stepped by one client after the other; a padding slot does not step them."""
+    """Step shared paths, which are there once, by one client after the other; a padding slot does not step them."""
     common, private = cell.divide(weights)
     pull = cell.pull(weights)
 

@@ -39,6 +39,7 @@ from fedge.updates.memory import memory_bytes, remembering
 
 # SD-FEEL's, 20 for its CNN; ResNet-8's is ResNet-18's by the share of multiply-adds, 12.5 of 555 million.
 CYCLES_PER_BIT = {"resnet18": 10_230, "resnet8": 230}
+MANY_EDGES = 700  # with so many a graph takes about a second, and with 2,000 ten, which is announced
 log = logging.getLogger(__name__)
 Optimiser = Callable[[Array], optax.GradientTransformation]
 
@@ -123,6 +124,8 @@ def experiment(
         windows=model.windows,
     )
     check_model(model, task, dataset)
+    if config.declared.get("graph") is not None and config.cells > MANY_EDGES:
+        log.info("making the graph between %s edges and its mixing matrix", f"{config.cells:,}")
     algorithm = make_algorithm(config, topology, model)
     if algorithm.messages and (on_client := algorithm.client_stages) is not None:
         at_edge = tuple(stage for stage in model.stages if stage not in on_client)
@@ -145,7 +148,10 @@ def experiment(
 def make_algorithm(config: Config, topology: Topology, model: Model) -> Algorithm:
     """Make the configured algorithm, with all that its updates undergo."""
     entry = find_algorithm(config.algorithm)
-    made = replace(entry.make(config, topology, model, **config.of_own(entry.factory)), name=config.algorithm)
+    plain = entry.make(config, topology, model, **config.of_own(entry.factory))
+    if not isinstance(plain, Algorithm):
+        raise ConfigError(f"algorithm={config.algorithm} returned {type(plain).__name__}; it must return an Algorithm")
+    made = replace(plain, name=config.algorithm)
     for update in UPDATES:
         made = update(made, model, **config.of_own(update))
     correction = made.way.correction

@@ -1,4 +1,4 @@
-"""Models: Flax NNX modules whose parameters carry unit names and whose forward pass is a chain of named stages."""
+"""Models are Flax NNX modules: parameters carry unit names, and the forward pass is a chain of named stages."""
 
 from __future__ import annotations
 

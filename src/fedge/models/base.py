@@ -1,4 +1,4 @@
-"""From a Flax NNX module to what the rest of fedge uses: pure functions over a flat dictionary of weights.
+"""Turn a Flax NNX module into what the rest of fedge uses: pure functions over a flat dictionary of weights.
 
 A module may say two things about itself:
 
@@ -58,7 +58,7 @@ class Model:
 
     @cached_property
     def initialise(self) -> Callable[[Array], Weights]:
-        """key → initial weights."""
+        """Compile key → initial weights."""
         return jax.jit(self._initial)
 
     @property
@@ -71,7 +71,7 @@ class Model:
 
     @property
     def variances(self) -> frozenset[str]:
-        """Running variances among what travels: never to be mixed with negative weights."""
+        """List the running variances among what travels: they must never be mixed with negative weights."""
         kept = {p for p in self.travelling - self.trainable if p.split("/")[-1] == "var"}
         return frozenset(kept)
 
@@ -81,16 +81,16 @@ class Model:
 
     @property
     def evaluates_batches(self) -> bool:
-        """Whether the outputs for an image depend on the other images it is evaluated with."""
+        """Say whether the outputs for an image depend on the other images it is evaluated with."""
         return self.has_statistics and self.statistics == "batch_stats"
 
     @property
     def windows(self) -> bool:
-        """Whether there are convolutions in it."""
+        """Say whether there are convolutions in it."""
         return any(len(v.shape) == 4 for v in self.template.values())
 
     def stage_of(self, path: str) -> str:
-        """The stage that owns a parameter."""
+        """Return the stage that owns a parameter."""
         for stage, prefixes in self.stage_paths.items():
             if any(path == p or path.startswith(p + "/") for p in prefixes):
                 return stage
@@ -102,7 +102,7 @@ class Model:
 
     @property
     def travelling(self) -> frozenset[str]:
-        """The paths that are kept, sent and averaged."""
+        """List the paths that are kept, sent and averaged."""
         if self.statistics == "avg_all":
             return self.trainable | {p for p, v in self.template.items() if issubclass(v.type, nnx.BatchStat)}
         return self.trainable
@@ -110,7 +110,7 @@ class Model:
     def __call__(
         self, weights: Weights, x: Array, *, train: bool, key: Array, stages: tuple[str, ...] | None = None
     ) -> tuple[Array, Weights]:
-        """Outputs of the given stages (all of them, unless said otherwise) and the statistics that travel.
+        """Return the outputs of the given stages (unless said otherwise, all) and the statistics that travel.
 
         Both have the dtype of the weights, whatever `compute` is. `weights` needs to hold only the paths of those
         stages.
@@ -133,7 +133,7 @@ class Model:
         return x, {p: v[...] for p, v in flatten(nnx.state(module, nnx.BatchStat)).items() if p in weights}
 
     def calibrated(self, weights: Weights, x: Array) -> Weights:
-        """The weights with statistics averaged over batches [n, B, …] of images."""
+        """Return the weights with statistics averaged over batches [n, B, …] of images."""
         return weights | self._estimate(weights, x)
 
     @cached_property
@@ -150,7 +150,7 @@ class Model:
         return jax.jit(mean)
 
     def _module(self, weights: Weights, key: Array) -> Any:
-        """The module with these weights; what they lack (random streams, unsent statistics) is filled in."""
+        """Make the module with these weights; what they lack (random streams, unsent statistics) is filled in."""
         dtype = jnp.result_type(jnp.float32, *weights.values())
         leaves: dict[Any, Any] = {}
         for number, (path, variable) in enumerate(self.template.items()):

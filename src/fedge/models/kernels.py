@@ -1,4 +1,4 @@
-"""Convolutions of bfloat16 images on a GPU, written as kernels (Pallas, through Triton).
+"""Convolve bfloat16 images on a GPU, by kernels of our own (Pallas, through Triton).
 
 Where every client has its own weights, a convolution is a matrix product of patches. Written out, the patches of 3 × 3
 windows are nine times the image, and moving them takes longer than multiplying them. These kernels read each patch
@@ -26,13 +26,13 @@ LEAST = 8  # output rows and columns of an image; with fewer, patches are faster
 
 
 def at_hand() -> bool:
-    """Whether this is a GPU that multiplies bfloat16 matrices: NVIDIA's since Ampere."""
+    """Say whether this is a GPU that multiplies bfloat16 matrices: NVIDIA's since Ampere."""
     major = str(getattr(jax.devices()[0], "compute_capability", "")).split(".")[0]
     return jax.default_backend() == "gpu" and major.isdigit() and int(major) >= 8
 
 
 def serves(x: Array, kernel: Array, stride: tuple[int, int], padding: Any) -> bool:
-    """Whether there is a kernel for this convolution, and it is worth while."""
+    """Say whether there is a kernel for this convolution, and it is worth while."""
     taps, across, channels, features = kernel.shape
     square = taps == across > 1 and stride[0] == stride[1] and len({tuple(p) for p in padding}) == 1
     if not square or padding[0][0] != padding[0][1] or padding[0][0] >= taps:
@@ -48,13 +48,13 @@ def _outputs(x: Array, taps: int, stride: int, pad: int) -> tuple[int, int]:
 
 
 def _block(size: int, most: int) -> int:
-    """The largest power of two that divides a size."""
+    """Return the largest power of two that divides a size."""
     return min(size & -size, most)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
 def convolve(x: Array, kernel: Array, stride: int, pad: int, interpret: bool = False) -> Array:
-    """B × H × W × C images, K × K × C × F kernel; as many columns of zeros around the images as `pad`."""
+    """Convolve B × H × W × C images, `pad` columns of zeros around them, with a K × K × C × F kernel."""
     taps, features = kernel.shape[0], kernel.shape[-1]
     out = (x.shape[0], *_outputs(x, taps, stride, pad), features)
     return _product(x, kernel.reshape(-1, features), out, taps, stride, pad, False, interpret)
@@ -85,7 +85,7 @@ convolve.defvjp(_forward, _backward)
 def _at(
     output: Array, tap: Array, images: Array, out: tuple[int, int], taps: int, stride: int, pad: int
 ) -> tuple[Array, Array]:
-    """Where in the stack of images the input of a tap of these outputs lies (0 where that is outside), and whether."""
+    """Find where in the stack of images the input of a tap of these outputs lies (0 if outside), and say if it does."""
     number, rest = lax.div(output, jnp.int32(out[0] * out[1])), lax.rem(output, jnp.int32(out[0] * out[1]))
     row = lax.div(rest, jnp.int32(out[1])) * stride + lax.div(tap, jnp.int32(taps)) - pad
     column = lax.rem(rest, jnp.int32(out[1])) * stride + lax.rem(tap, jnp.int32(taps)) - pad
@@ -95,7 +95,7 @@ def _at(
 
 
 def _read(ref: Any, columns: Array, rows: Array, inside: Array | None = None) -> Array:
-    """A block; rows that are not inside are zero."""
+    """Read a block; rows that are not inside are zero."""
     where = ref.at[rows[:, None], columns[None, :]]
     if inside is None:
         return triton.load(where)
@@ -105,7 +105,7 @@ def _read(ref: Any, columns: Array, rows: Array, inside: Array | None = None) ->
 def _product(
     x: Array, weights: Array, shape: tuple[int, ...], taps: int, stride: int, pad: int, turned: bool, interpret: bool
 ) -> Array:
-    """Patches of x times weights, K K C × F; or, turned round, K K F × C times the transpose of each tap's block."""
+    """Multiply patches of x by weights, K K C × F; or, turned round, K K F × C by the transpose of each tap's block."""
     channels, features = x.shape[-1], shape[-1]
     outputs = shape[0] * shape[1] * shape[2]
     wide, deep = _block(features, 128), _block(channels, 64)
@@ -140,7 +140,7 @@ def _product(
 
 
 def _weight_gradient(x: Array, gradient: Array, taps: int, stride: int, pad: int, interpret: bool) -> Array:
-    """Transposed patches of x times the gradient: K K C × F, in float32."""
+    """Multiply transposed patches of x by the gradient: K K C × F, in float32."""
     channels, (images, *out, features) = x.shape[-1], gradient.shape
     outputs = images * out[0] * out[1]
     high, wide, deep = _block(channels, 128), _block(features, 128), 64

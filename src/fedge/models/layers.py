@@ -1,4 +1,4 @@
-"""Layers in the form that stays fast when every client has its own weights.
+"""Layers have here the form that stays fast when every client has its own weights.
 
 A convolution whose kernel differs per client would become a grouped convolution under `vmap`, which is 4 to 11 times
 slower on a GPU and 6 on a CPU than the same sum written as slices and one matrix product.
@@ -31,7 +31,7 @@ IMAGE_AXES = ("NHWC", "HWIO", "NHWC")
 
 @contextmanager
 def one_kernel() -> Iterator[None]:
-    """While tracing a program in which all images meet the same kernels: off the CPU, `lax.conv` is the better form."""
+    """Trace a program in which all images meet the same kernels: off the CPU, `lax.conv` is the better form."""
     token = _ONE_KERNEL.set(jax.default_backend() != "cpu")
     try:
         yield
@@ -51,7 +51,7 @@ def client_conv(
     precision: Any = None,
     **rest: Any,
 ) -> Array:
-    """`lax.conv_general_dilated` for NHWC images and HWIO kernels, as slices and a matrix product.
+    """Do what `lax.conv_general_dilated` does to NHWC images and HWIO kernels, by slices and a matrix product.
 
     Larger 3 × 3 convolutions have faster forms: `winograd` on a CPU, `kernels` on a GPU in bfloat16. What there is no
     form for (dilation, groups, other ranks) goes to `lax`.
@@ -80,7 +80,7 @@ def client_conv(
 
 
 def patches(x: Array, taps: tuple[int, int], stride: Sequence[int], padding: Sequence[tuple[int, int]]) -> Array:
-    """What each output of a convolution sees of B × H × W × C images: B × R × S × taps · C."""
+    """Collect what each output of a convolution sees of B × H × W × C images: B × R × S × taps · C."""
     if any(tuple(p) != (0, 0) for p in padding):
         x = jnp.pad(x, ((0, 0), *(tuple(p) for p in padding), (0, 0)))
     last = [(size - taps[d]) // stride[d] * stride[d] + 1 for d, size in enumerate(x.shape[1:3])]
@@ -91,14 +91,14 @@ def patches(x: Array, taps: tuple[int, int], stride: Sequence[int], padding: Seq
 
 
 def max_pool(x: Array, size: int) -> Array:
-    """Non-overlapping max-pooling of NHWC images; rows and columns that do not fill a window are dropped."""
+    """Pool NHWC images by the maxima of windows that do not overlap; rows and columns that fill none are dropped."""
     b, h, w, c = x.shape
     h, w = h // size, w // size
     return x[:, : h * size, : w * size].reshape(b, h, size, w, size, c).max((2, 4))
 
 
 def conv_max_pool(x: Array, kernel: Array, bias: Array) -> Array:
-    """A convolution without padding and 2 × 2 max-pooling of its result; NHWC in and out, HWIO kernel."""
+    """Convolve without padding and pool the result, 2 × 2, by its maxima; NHWC in and out, HWIO kernel."""
     if is_plain() or _ONE_KERNEL.get():
         return max_pool(client_conv(x, kernel, (1, 1), "VALID") + bias, 2)
     x = x.transpose(3, 1, 2, 0)
@@ -116,7 +116,7 @@ def conv_max_pool(x: Array, kernel: Array, bias: Array) -> Array:
 
 @jax.custom_vjp
 def _multiply(kernel: Array, patches: Array) -> Array:
-    """(KKC × F)ᵀ · (KKC × HWB).
+    """Multiply (KKC × F)ᵀ · (KKC × HWB).
 
     On a CPU the small factor is transposed beforehand: XLA has a faster product then, which it would give up to save
     the transposition. The gradients are best left as they are.
@@ -139,7 +139,7 @@ _multiply.defvjp(_multiply_forward, _multiply_backward)
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _maximum(axis: int, pairs: Array) -> Array:
-    """The larger of the two along an axis; the gradient goes to it, to the first where both are equal."""
+    """Return the larger of the two along an axis; the gradient goes to it, to the first where both are equal."""
     return pairs.max(axis)
 
 
@@ -171,7 +171,7 @@ def bias_init(fan_in: int) -> Callable[..., Array]:
 def linear(
     inputs: int, outputs: int, rngs: nnx.Rngs, *, units_in: str | None = None, units_out: str | None = None
 ) -> nnx.Linear:
-    """A linear layer whose input or output axis may carry a unit name."""
+    """Make a linear layer whose input or output axis may carry a unit name."""
     return nnx.Linear(
         inputs, outputs, rngs=rngs, kernel_init=kernel_init, bias_init=bias_init(inputs),
         kernel_metadata={"units": (units_in, units_out)}, bias_metadata={"units": (units_out,)},
@@ -182,7 +182,7 @@ def conv(
     inputs: int, outputs: int, size: int, rngs: nnx.Rngs, *, strides: int = 1, padding: int = 0, bias: bool = True,
     units_in: str | None = None, units_out: str | None = None,
 ) -> nnx.Conv:  # fmt: skip
-    """A square convolution on the client-batched path, its channel axes named."""
+    """Make a square convolution on the client-batched path, its channel axes named."""
     return nnx.Conv(
         inputs, outputs, (size, size), (strides, strides), padding=((padding, padding),) * 2, use_bias=bias, rngs=rngs,
         kernel_init=kernel_init, bias_init=bias_init(inputs * size * size), conv_general_dilated=client_conv,

@@ -1,4 +1,4 @@
-"""784-300-10 multilayer perceptron, ReLU: 238,510 parameters (HIST's model)."""
+"""HIST trains this 784-300-10 multilayer perceptron, with ReLU: 238,510 parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Residual networks for 32×32 images, with a 3×3 stem.
+"""These are residual networks for 32×32 images, with a 3×3 stem.
 
 ResNet-18 has four stages of two blocks, 64/128/256/512 channels: 11,173,962 parameters (SD-FEEL's model). ResNet-8 has
 three stages of one block, 16/32/64 channels: 78,042 parameters, a 44th of the multiply-adds (He et al., CVPR 2016, its
@@ -40,7 +40,7 @@ def norm(channels: int, kind: str, rngs: nnx.Rngs, units: str | None = None) -> 
 
 
 class Block(nnx.Module):
-    """Two 3×3 convolutions around a residual. Only the inner channels are units: the stream is everyone's."""
+    """A block is two 3×3 convolutions around a residual. Its inner channels alone are units: the stream is shared."""
 
     def __init__(self, inputs: int, outputs: int, strides: int, kind: str, unit: str, rngs: nnx.Rngs) -> None:
         self.conv1 = conv(inputs, outputs, 3, rngs, strides=strides, padding=1, bias=False, units_out=unit)
@@ -59,7 +59,7 @@ class Block(nnx.Module):
 
 
 class ResNet(nnx.Module):
-    """Stages of residual blocks: each stage but the first halves the image in its first block."""
+    """Stages consist of residual blocks; each stage but the first halves the image in its first block."""
 
     widths: ClassVar[tuple[int, ...]]
     blocks: ClassVar[int]  # of a stage

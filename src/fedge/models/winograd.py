@@ -1,4 +1,4 @@
-"""A 3 × 3 convolution with stride 1 in fewer multiplications: Winograd's F(2 × 2, 3 × 3).
+"""Winograd's F(2 × 2, 3 × 3) is a 3 × 3 convolution with stride 1 in fewer multiplications.
 
 Two outputs of a filter with three taps need four products instead of six, y = Aᵀ [(G g) ⊙ (Bᵀ d)] with the matrices
 below; along both axes of an image 2 × 2 outputs need 16 instead of 36. Summed over channels, each of the 16 is a matrix
@@ -65,13 +65,13 @@ def _forward(x: Array, kernel: Array, padding: Padding) -> tuple[Array, tuple[Gr
 
 @partial(jax.jit, static_argnums=0)
 def _backward(padding: Padding, kept: tuple[Grid, Grid], gradient: Array) -> tuple[Array, Array]:
-    """Both gradients. That of the images is a convolution with the kernel turned by half a turn, which makes the first
-    and the last of the four factors along each axis change places."""
+    """Return both gradients. That of the images is a convolution with the kernel turned by half a turn, which
+    makes the first and the last of the four factors along each axis change places."""
     tiles, factors = kept
     turned = [[factors[i][j].T for j in (3, 1, 2, 0)] for i in (3, 1, 2, 0)]
     (top, bottom), (left, right) = padding
     of_images, _ = _product(gradient, turned, ((2 - top, 2 - bottom), (2 - left, 2 - right)))
-    spread = _through(_transposed(OUTPUT), _every_second(_filled(gradient, ((0, 0), (0, 0))), 2))
+    spread = _through(_transposed(OUTPUT), _every_second(_pad(gradient, ((0, 0), (0, 0))), 2))
     taps = _through(_transposed(KERNEL), _each(_sum, tiles, spread))
     return of_images, jnp.stack([jnp.stack(row) for row in taps])
 
@@ -82,24 +82,24 @@ convolve.defvjp(_forward, _backward)
 def _product(x: Array, factors: Grid, padding: Padding) -> tuple[Array, Grid]:
     """Convolve images with a transformed kernel; also give their tiles, which the kernel's gradient is made of."""
     rows, columns = (size + sum(pad) - 2 for size, pad in zip(x.shape[1:3], padding, strict=True))
-    tiles = _through(INPUT, _every_second(_filled(x, padding), 4))
+    tiles = _through(INPUT, _every_second(_pad(x, padding), 4))
     return _interleave(_through(OUTPUT, _each(_mix, tiles, factors)))[:, :rows, :columns], tiles
 
 
-def _filled(x: Array, padding: Padding) -> Array:
-    """The images with a border of zeros (cut off where it is negative), and an even number of rows and columns."""
+def _pad(x: Array, padding: Padding) -> Array:
+    """Give the images a border of zeros (cut off where it is negative), and an even number of rows and columns."""
     even = [(low, high + (size + low + high) % 2, 0) for size, (low, high) in zip(x.shape[1:3], padding, strict=True)]
     return lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0), *even, (0, 0, 0)])
 
 
 def _through(matrix: Matrix, grid: Grid) -> Grid:
-    """matrix · grid · matrixᵀ."""
+    """Compute matrix · grid · matrixᵀ."""
     columns = [_combine(matrix, [row[j] for row in grid]) for j in range(len(grid[0]))]
     return [_combine(matrix, list(row)) for row in zip(*columns, strict=True)]
 
 
 def _combine(matrix: Matrix, arrays: list[Array]) -> list[Array]:
-    """matrix · arrays, without the products by 0 and 1."""
+    """Compute matrix · arrays, without the products by 0 and 1."""
 
     def term(factor: float, array: Array) -> Array:
         return array if factor == 1 else factor * array
@@ -127,7 +127,7 @@ def _sum(x: Array, y: Array) -> Array:
 
 
 def _every_second(x: Array, taps: int) -> Grid:
-    """What each tap of a window sees that goes over the image in steps of two."""
+    """Return what each tap of a window sees that goes over the image in steps of two."""
     rows, columns = (size - taps + 1 for size in x.shape[1:3])
     return [[x[:, i : i + rows : 2, j : j + columns : 2] for j in range(taps)] for i in range(taps)]
 

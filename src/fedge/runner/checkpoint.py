@@ -42,7 +42,7 @@ class Notes:
     last: str = ""  # digest of one more, where the run ended at a round that is otherwise not tested
 
 
-def named(state: State) -> dict[str, Any]:
+def by_name(state: State) -> dict[str, Any]:
     return {
         jax.tree_util.keystr(path, simple=True, separator="."): leaf
         for path, leaf in jax.tree_util.tree_leaves_with_path(state)
@@ -93,7 +93,7 @@ def save(folder: Path, state: State, notes: Notes) -> None:
     """Make this the newest checkpoint, and the newest so far the one before it."""
     with contextlib.suppress(FileNotFoundError):
         os.replace(folder / NEWEST, folder / BEFORE)
-    save_arrays(folder / NEWEST, named(state), asdict(notes))
+    save_arrays(folder / NEWEST, by_name(state), asdict(notes))
 
 
 def load(path: Path, like: State) -> tuple[State, Notes]:
@@ -102,7 +102,7 @@ def load(path: Path, like: State) -> tuple[State, Notes]:
     kinds = {"round": int, "identity": str, "metrics": str, "last": str}
     if stored.keys() != kinds.keys() or any(type(stored[key]) is not kind for key, kind in kinds.items()):
         raise DamagedError(f"{path} is no checkpoint of this version of fedge")
-    wanted = named(like)
+    wanted = by_name(like)
     if {n: (a.shape, str(a.dtype)) for n, a in arrays.items()} != {
         n: (np.shape(a), str(a.dtype)) for n, a in wanted.items()
     }:

@@ -15,6 +15,9 @@ import pooch
 from fedge.errors import ConfigError, RunError, brief
 
 MOST = 64  # host devices of a process with fewer cores: 100 take 20 s to start, 300 wait for each other for ever
+SETTINGS = {"jax_threefry_partitionable": True, "jax_random_seed_offset": 0, "jax_disable_jit": False,
+            "jax_numpy_dtype_promotion": "standard", "jax_numpy_rank_promotion": "allow"}  # fmt: skip
+"""With other values of these settings of JAX the same seed draws something else, or programs are not compiled."""
 log = logging.getLogger(__name__)
 HOSTS = (
     "auto (SLURM, Open MPI, Kubernetes) or I/N@HOST:PORT, this being process I of N (from 0) and HOST:PORT process 0's"
@@ -40,6 +43,10 @@ def prepare(devices: int = 0, hosts: str | None = None) -> None:
     `hosts` makes this process one of several that run one experiment together; `devices` are then those of all. Where
     JAX has already started, its devices stay as they are. A user's own JAX settings win.
     """
+    for name, needed in SETTINGS.items():
+        if (value := getattr(jax.config, name, needed)) != needed:
+            raise ConfigError(f"JAX's setting {name}={value} would change what a seed draws, or what can be computed; "
+                              f"fedge needs {needed}, which it is unless {name.upper()} says otherwise")  # fmt: skip
     given = partners(hosts) if hosts is not None else {}
     count = given.get("num_processes", 1)
     if devices % count:
@@ -53,8 +60,8 @@ def prepare(devices: int = 0, hosts: str | None = None) -> None:
             _join(hosts, given)
     try:
         kind = jax.default_backend()
-    except RuntimeError as problem:
-        reason = brief((str(problem).splitlines() or [""])[0], 150)
+    except (RuntimeError, AssertionError) as problem:  # a platform that JAX knows and this machine lacks is the second
+        reason = brief((str(problem).splitlines() or ["no such platform here"])[0], 150)
         raise ConfigError(f"JAX cannot start ({reason}); JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}, leave it "
                           "out or name a platform this machine has, such as cpu") from None  # fmt: skip
     if kind == "cpu" and devices // count > max(MOST, cores(), jax.local_device_count()):

@@ -116,15 +116,21 @@ def parse_json(text: str, place: str) -> Any:
 
 
 def read_text(path: Path) -> str:
-    """Read the text of an ordinary file of a run folder."""
+    """Read the text of a file of a run folder."""
+    try:
+        return read_bytes(path).decode()
+    except UnicodeDecodeError:
+        raise RunError(f"{path} is damaged (it is not text); restore it, or start the run anew elsewhere") from None
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read an ordinary file of a run folder; a pipe or a device would be waited for, or never end."""
     try:
         if not path.is_file():
             raise FileNotFoundError
         if path.stat().st_size > MOST:
             raise RunError(f"{path} has {path.stat().st_size:,} bytes, more than a run writes; it is not one of a run")
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise RunError(f"{path} is damaged (it is not text); restore it, or start the run anew elsewhere") from None
+        return path.read_bytes()
     except FileNotFoundError:
         raise RunError(f"{path} is missing; {path.parent} does not hold a run") from None
     except OSError as problem:

@@ -64,8 +64,8 @@ class Silent:
     def config(self) -> dict[str, Any] | None:
         return None if self._followed is None else self._followed.config
 
-    def finished(self) -> dict[str, Any] | None:
-        return None if self._followed is None else self._followed.finished()
+    def stored_result(self) -> dict[str, Any] | None:
+        return None if self._followed is None else self._followed.stored_result()
 
     def go_on(self, config: Mapping[str, Any], rows: list[Row]) -> None: ...
     def row(self, row: Row) -> None: ...
@@ -144,7 +144,7 @@ class Record:
         digests = {name: file_digest(self.folder / name) for name in (CONFIG, METRICS, LEDGER, RESULT)}
         self.note(state=state, ended=now(), digests=digests | {WEIGHTS: saved})
 
-    def finished(self) -> dict[str, Any] | None:
+    def stored_result(self) -> dict[str, Any] | None:
         """Return what result.json holds, where the run has ended by itself; None where it must be finished (again)."""
         complete = all((self.folder / name).exists() for name in (WEIGHTS, LEDGER, RESULT))
         if self.about.get("state") not in (FINISHED, DIVERGED) or not complete:
@@ -177,14 +177,14 @@ def begin(folder: Path, config: Mapping[str, Any], objects: Mapping[str, Any], *
     return record
 
 
-def begun(folder: Path) -> bool:
+def holds_run(folder: Path) -> bool:
     """Say whether a run can be resumed, be it from its start."""
     return (folder / RUN).exists()
 
 
 def resumable(folder: Path) -> bool:
     """Say whether resuming a run loses none of what it wrote: it has a checkpoint, or nothing yet to lose."""
-    return begun(folder) and ((folder / checkpoint.NEWEST).exists() or not (folder / METRICS).exists())
+    return holds_run(folder) and ((folder / checkpoint.NEWEST).exists() or not (folder / METRICS).exists())
 
 
 def claim(folder: Path, plan: str = RUN) -> None:
@@ -274,4 +274,4 @@ def _restore_from(record: Record, start: State) -> tuple[Progress, list[str]]:
 
 
 def file_digest(path: Path) -> str:
-    return digest_of(path.read_bytes())
+    return digest_of(files.read_bytes(path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import re
 import time
@@ -106,14 +107,19 @@ def _resume(
 
 
 def default_folder(name: str) -> Path:
-    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    """Make a folder in runs/ that nobody else has: processes that start in the same second get one each."""
     plain = re.sub(r"[^\w.-]", "-", name)  # of package.module:function too
-    base = Path("runs") / f"{plain}-{stamp}"
-    number = 1
-    folder = base
-    while folder.exists():
-        number += 1
-        folder = base.with_name(f"{base.name}-{number}")
+    base = Path("runs") / f"{plain}-{datetime.now():%Y%m%d-%H%M%S}"
+    try:
+        files.make_folder(base.parent)
+        for number in itertools.count(1):
+            folder = base if number == 1 else base.with_name(f"{base.name}-{number}")
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir()
+                files.sync_folder(base.parent)
+                break
+    except OSError as problem:
+        raise RunError(f"cannot write to {base.parent}: {problem.strerror}; choose another place with --out") from None
     return folder
 
 

@@ -56,7 +56,7 @@ class StopRequest:
 _installed: list[StopRequest] = []
 
 
-def installed() -> StopRequest | None:
+def of_this_process() -> StopRequest | None:
     """Return the wish to stop that this process hears from signals, if it was started as a command."""
     return _installed[0] if _installed else None
 

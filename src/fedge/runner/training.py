@@ -61,7 +61,7 @@ class Training:
     def train(self) -> Result:
         state, done, history = self._restore()
         config = self._config.model_dump()
-        stored = self._kept.finished() if config == self._kept.config else None
+        stored = self._kept.stored_result() if config == self._kept.config else None
         if stored is not None and (stored.get("diverged") is True or not self._job.costs.more(done)):
             return self._repeat_result(stored, state, done, history)
         self._kept.go_on(config, history)

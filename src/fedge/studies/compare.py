@@ -15,6 +15,7 @@ from fedge.experiment.build import Optimiser, experiment
 from fedge.experiment.config import Config, foreign
 from fedge.models import Model
 from fedge.runner import files, record
+from fedge.runner.identity import canonical, digest_of
 from fedge.runner.prepare import Given, Keys, ready
 from fedge.runner.result import Listener, Result
 from fedge.runner.run import default_folder, run
@@ -53,12 +54,12 @@ def compare(
     with files.locked(folder):
         if resume is None:
             record.claim(folder, PLAN)
-            files.write_json(folder / PLAN, plan)
+            write_plan(folder, plan)
         for name, chosen in plan.items():
             place = folder / name
             if place.is_symlink():
                 raise RunError(f"{place} is a link to another place; a comparison writes into its own folder only")
-            where: dict[str, Any] = {"resume": place} if record.begun(place) else {"config": chosen, "out": place}
+            where: dict[str, Any] = {"resume": place} if record.holds_run(place) else {"config": chosen, "out": place}
             try:
                 results[name] = run(
                     **where, dataset=dataset, model=model, optimiser=optimiser, listener=listener, stop=stop
@@ -86,12 +87,23 @@ def make_plan(algorithms: Sequence[str], keys: dict[str, Any]) -> Plan:
     return plan
 
 
+def write_plan(folder: Path, plan: Plan) -> None:
+    files.write_json(folder / PLAN, {"runs": plan, "sha256": digest_of(canonical(plan))})
+
+
 def read_plan(folder: Path) -> Plan:
-    """Read what was to be compared; a name that is no algorithm's could lead out of the folder."""
-    plan = files.read_json(folder / PLAN)
+    """Read what was to be compared, as it was written; a name that is no algorithm's could lead out of the folder."""
+    stored = files.read_json(folder / PLAN)
+    plan = stored.get("runs")
+    if not isinstance(plan, dict) or not plan:
+        raise RunError(f"{folder / PLAN} is damaged (it names no runs); restore it")
     for name, chosen in plan.items():
         if not _is_algorithm(name) or not isinstance(chosen, dict) or chosen.get("algorithm") != name:
             raise RunError(f"{folder / PLAN} is damaged ('{name}' with its keys is no run of an algorithm); restore it")
+    if stored.get("sha256") != digest_of(canonical(plan)):
+        raise RunError(
+            f"{folder / PLAN} was changed since the comparison was begun: its checksum does not hold; undo that"
+        )
     return plan
 
 

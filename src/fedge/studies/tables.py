@@ -100,17 +100,17 @@ def _claims_table(figure: FigureRecipe, judged: dict[str, list[Verdict]], titles
             mark = "" if verdict.survives else " †"
             column = claim.column or figure.y
             row = (claim.says if place == 0 else "", titles.get(variant, variant), f"**{verdict.word}**{mark}",
-                   measured(verdict, figure.x if claim.levels_off else column))  # fmt: skip
+                   evidence(verdict, figure.x if claim.levels_off else column))  # fmt: skip
             for cells, cell in zip(columns, row, strict=True):
                 cells.append(cell)
     return table(columns)
 
 
-def measured(verdict: Verdict, column: str) -> str:
+def evidence(verdict: Verdict, column: str) -> str:
     """Say what a verdict rests on: each comparison, or where there are many, how they lie."""
     found = verdict.comparisons
     if len(found) <= SEVERAL:
-        return "; ".join(_told(c, column) for c in found)
+        return "; ".join(_comparison_text(c, column) for c in found)
     words = [f"{sum(c.word is word for c in found)} {word}" for word in dict.fromkeys(c.word for c in found)]
     means = [c.found.mean for c in found]
     agree, seeds = sum(c.agree for c in found), sum(c.seeds for c in found)
@@ -119,7 +119,7 @@ def measured(verdict: Verdict, column: str) -> str:
     return f"{len(found)} pairs: {', '.join(words)}; {apart}; {agree} of {seeds} seeds agree"
 
 
-def _told(c: Comparison, column: str) -> str:
+def _comparison_text(c: Comparison, column: str) -> str:
     if math.isnan(c.found.mean):
         return f"{c.what}: {c.agree} of {c.seeds} seeds agree"
     sign = " − " in c.what

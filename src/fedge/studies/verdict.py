@@ -199,7 +199,7 @@ def _value(what: str, values: Table, paper: float) -> Comparison:
     return Comparison(what, found._replace(p=0.0 if word is Word.CONFIRMED else p), agree, len(values), word)
 
 
-def levelled_off(x: Table, y: Table) -> float:
+def settling_place(x: Table, y: Table) -> float:
     """Return the place after which a curve stays within 5 % of its whole change from its last value."""
     away = np.abs(y - y[-1]) > FLAT * abs(y[0] - y[-1])
     last = int(np.flatnonzero(away)[-1]) if away.any() else -1
@@ -207,7 +207,7 @@ def levelled_off(x: Table, y: Table) -> float:
 
 
 def _levels_off(name: str, curve: Curve, axis: str, column: str, about: float) -> Comparison:
-    places = np.array([levelled_off(x, y) for x, y in zip(curve.columns[axis], curve.columns[column], strict=True)])
+    places = np.array([settling_place(x, y) for x, y in zip(curve.columns[axis], curve.columns[column], strict=True)])
     found, seeds = interval(places), len(places)
     inside = about / ABOUT <= found.low and found.high <= about * ABOUT
     outside = found.high < about / ABOUT or found.low > about * ABOUT

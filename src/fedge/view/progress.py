@@ -12,7 +12,7 @@ from fedge.experiment.build import Experiment
 from fedge.experiment.config import Config
 from fedge.runner.result import Listener, Result
 from fedge.runner.rows import Row
-from fedge.view.terminal import shown
+from fedge.view.terminal import number_text
 
 LINES = 10  # plain lines per run
 SILENCE = 30.0  # seconds without a plain line after which a long round says how far it is
@@ -55,7 +55,7 @@ class Ticker(Listener):
             self._said = now
 
     def round(self, row: Row, config: Config) -> None:
-        note = f"accuracy {row['accuracy']:.1%}  loss {shown(row['loss'], '.3f')}"
+        note = f"accuracy {row['accuracy']:.1%}  loss {number_text(row['loss'], '.3f')}"
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=row["round"], note=note)
         elif row["round"] == config.rounds or row["round"] >= self._next:

@@ -126,7 +126,7 @@ def result_table(results: list[Result]) -> Table:
     for r in results:
         sent = sum(r.final["bytes"].values()) / 1e6
         table.add_row(
-            r.algorithm, f"{r.final['accuracy']:.1%}", shown(r.final["loss"], ".4f"),
+            r.algorithm, f"{r.final['accuracy']:.1%}", number_text(r.final["loss"], ".4f"),
             f"{r.final['simulated_seconds']:,.1f}", f"{sent:,.0f}",
             f"{r.client_steps_per_second:,.0f}", f"{r.wall_seconds:.1f}",
         )  # fmt: skip
@@ -173,7 +173,7 @@ def cut_lines(prices: list[Price]) -> str:
     return "\n".join(lines)
 
 
-def shown(number: float | None, how: str) -> str:
+def number_text(number: float | None, how: str) -> str:
     if number is None:
         return "diverged"
     return format(number, how if abs(number) < 1e6 else ".3g")
@@ -228,7 +228,7 @@ def run_lines(summary: dict[str, Any]) -> str:
     if summary["command"]:
         lines.append(f"  command: {summary['command']}")
     if row is not None:
-        accuracy, loss = shown(row.get("accuracy"), ".1%"), shown(row.get("loss"), ".4f")
+        accuracy, loss = number_text(row.get("accuracy"), ".1%"), number_text(row.get("loss"), ".4f")
         lines.append(f"  round {row['round']}{length}: accuracy {accuracy}, loss {loss}")
     if "verified" in summary:
         lines.append("  as it was written: " + "; ".join(summary["verified"]))
