@@ -97,7 +97,10 @@ def gather(pairs: list[str], file: Path | None, seed: int | None) -> dict[str, A
             raise ConfigError("seed is given twice; use either seed=N or --seed N")
         given["seed"] = seed
     keys = (read_toml(file) if file is not None else {}) | given
-    for key in ("data", "model", "optimizer"):
+    for key in ("partition", "assign"):
+        if isinstance(keys.get(key), list):
+            raise ConfigError(f"{key} is a list; write it into a file, one integer a line, and give {key}=FILE.txt")
+    for key in ("data", "model", "optimizer", "partition", "assign"):
         if str(keys.get(key)).lower() == CUSTOM:
             raise ConfigError(
                 f"{key}=custom means an object passed in from Python; name one of: {', '.join(words(key))}"

@@ -13,20 +13,27 @@ from fedge.core.sampling import SAMPLERS
 from fedge.core.topology import GRAPHS
 from fedge.cost.clock import SHANNON
 from fedge.data import ASSIGNMENTS, CLASS_SPLITS, DATASETS, PARTITIONS
+from fedge.data.own_data import DATA_FILES, TEST_FRACTION
+from fedge.data.own_numbers import NUMBER_FILES, is_number_file
 from fedge.engine import ENGINES
 from fedge.errors import ConfigError, brief, suggestion
-from fedge.experiment.checks import COUNTABLE, CUSTOM, check
+from fedge.experiment.checks import COUNTABLE, CUSTOM, NATURAL, check
 from fedge.experiment.files import resolve_graph
 from fedge.models import MODELS
 
 ROUNDS = 30
 NAMES: dict[str, Iterable[str]] = {  # keys whose values are names of things that stand elsewhere
-    "partition": PARTITIONS,
+    "partition": (*PARTITIONS, NATURAL, CUSTOM),
     "class_split": CLASS_SPLITS,
-    "assign": ASSIGNMENTS,
+    "assign": (*ASSIGNMENTS, CUSTOM),
     "sampler": SAMPLERS,
     "model": (*MODELS, CUSTOM),
     "engine": ENGINES,
+}
+OWN = {  # keys whose values may also be names of what is the user's own
+    "data": [*(f"FILE{kind}" for kind in DATA_FILES), "package.module:function"],
+    "partition": [f"FILE{kind}" for kind in NUMBER_FILES],
+    "assign": [f"FILE{kind}" for kind in NUMBER_FILES],
 }
 Count = Annotated[int, Field(ge=1, le=COUNTABLE)]
 Speed = Annotated[float, Field(ge=1e-3, le=1e18)]  # simulated times stay far from what a number can hold
@@ -70,12 +77,21 @@ class Config(BaseModel):
     messages: bool | None = Field(None, description="split steps by explicit messages: the same model, slower")
     participation: float = Field(1.0, gt=0, le=1, description="fraction of each cell's clients in an edge round")
 
-    data: str = Field("fashion-mini", description="data set")
-    partition: str = Field("shards", description="who gets which samples")
+    data: str = Field("fashion-mini", description="data set: a known one, a file of your own or a function")
+    target: str | None = Field(None, description="column of data=FILE.csv that is predicted")
+    client_column: str | None = Field(
+        None, description="column of data=FILE.csv that says who a sample comes from; then partition=natural"
+    )
+    test_fraction: float = Field(
+        TEST_FRACTION, ge=1e-9, le=0.999, description="part held out where data of your own have no test part"
+    )
+    partition: str = Field(
+        "shards", description="who gets which samples; natural: as the data say; a file: a client for each sample"
+    )
     class_split: str = Field("balanced", description="how partition=one_class deals the classes")
     concentration: float = Field(0.5, ge=1e-3, le=1e6, description="Dirichlet parameter of partition=dirichlet")
     client_samples: int = Field(10, ge=1, le=10**6, description="what each client draws with partition=drawn")
-    assign: str = Field("random", description="which client joins which cell")
+    assign: str = Field("random", description="which client joins which cell; a file: a cell for each client")
     sampler: str = Field("epoch", description="minibatches without or with replacement")
 
     model: str = Field("mlp", description="what is trained")
@@ -157,8 +173,10 @@ class Config(BaseModel):
             if isinstance(value, bool) and key in cls.model_fields and "bool" not in str(field(key).annotation):
                 raise ConfigError(f"{key}={value} is not allowed; allowed: {allowed(key)}")
         for key in ("algorithm", "data", "model"):  # HierFAVG and MNIST are how people write them
-            if isinstance(given.get(key), str):
+            if isinstance(given.get(key), str) and (key != "data" or given[key].lower() in (*DATASETS, CUSTOM)):
                 given[key] = given[key].lower()
+        if given.get("client_column") is not None:
+            given.setdefault("partition", NATURAL)
         if isinstance(cut := given.get("cut"), int) and abs(cut) < COUNTABLE:
             given["cut"] = str(cut)
         if "graph" in given:
@@ -171,7 +189,8 @@ class Config(BaseModel):
     @field_validator(*NAMES)
     @classmethod
     def _known(cls, value: str, info: ValidationInfo) -> str:
-        if value not in NAMES[info.field_name or ""]:
+        key = info.field_name or ""
+        if value not in NAMES[key] and not (key in OWN and is_number_file(value)):
             raise ValueError
         return value
 
@@ -207,7 +226,7 @@ def words(key: str) -> list[str]:
 def allowed(key: str) -> str:
     """Say what a key takes: names, or a kind of number and its limits."""
     if words(key):
-        return ", ".join(words(key))
+        return ", ".join([*words(key), *OWN.get(key, [])])
     kind = str(field(key).annotation)
     noun = (
         "true or false"

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from fedge.cost.cuts import Price
 from fedge.data import DATASETS
+from fedge.data.dataset import Strata
 from fedge.data.sources import where
 from fedge.experiment.build import Experiment
 from fedge.experiment.config import Config, allowed
@@ -22,6 +23,8 @@ MATRIX = 16  # edges of a graph that is drawn as a matrix
 WIDTH = 14
 BARS_SHOWN = 12  # bars of a cell; more classes than that share them
 LISTED = 100  # cells of a table with a line for each
+NAMED = 40  # letters of all classes' names in a line
+LETTERS = 12  # of a class's name above a column
 
 
 def sparkline(counts: NDArray[np.int64]) -> str:
@@ -42,9 +45,9 @@ def topology_picture(made: Experiment, compared: bool = False) -> str:
     Algorithms that are compared share one hierarchy, so its edges are drawn although the first may not use them.
     """
     edges = compared or made.job.algorithm.has_edges
-    cell, cells, classes = made.topology.cell, made.topology.cells, made.dataset.classes
+    cell, cells, (label, classes, _) = made.topology.cell, made.topology.cells, made.dataset.strata
     drawn = cells if cells <= SHOWN + 1 else SHOWN
-    labels = made.partition.label_counts(made.dataset.y_train, classes)
+    labels = made.partition.label_counts(label, classes)
     group = -(-classes // BARS_SHOWN)  # classes in one bar
     columns = []
     for d in range(drawn):
@@ -59,13 +62,21 @@ def topology_picture(made: Experiment, compared: bool = False) -> str:
         lines = ["no cloud: edges exchange models with their neighbours".center(total)]
     rows = range(3) if edges else range(1, 3)
     lines += ["".join(column[row].center(WIDTH) for column in columns) for row in rows]
-    each = f"each of the {classes} classes" if group == 1 else f"every {group} of the {classes} classes"
+    each = bars_mean(made.dataset.strata, group, "classes" if made.dataset.classes else "ranges of the target")
     if edges:
         lines.append(f"(bars: samples of {each} in a cell)".center(total))
     else:
         lines.append("(no edges: every client talks to the cloud;".center(total))
         lines.append(f"bars: samples of {each} in a cell)".center(total))
     return "\n".join(line.rstrip() for line in lines)
+
+
+def bars_mean(strata: Strata, group: int, noun: str) -> str:
+    """Say what the bars of a cell stand for: classes by their names, where these fit into a line."""
+    named = ", ".join(strata.names)
+    if group == 1 and 0 < len(named) <= NAMED:
+        return named
+    return f"each of the {strata.kinds} {noun}" if group == 1 else f"every {group} of the {strata.kinds} {noun}"
 
 
 def _wire(columns: int) -> str:
@@ -201,14 +212,16 @@ def keys_table() -> Table:
 
 def cell_lines(made: Experiment) -> str:
     """Write the samples per cell and class, one line per cell."""
-    classes, cells = made.dataset.classes, made.topology.cells
-    counts = made.partition.label_counts(made.dataset.y_train, classes)
+    (label, classes, names), cells = made.dataset.strata, made.topology.cells
+    counts = made.partition.label_counts(label, classes)
     order = np.argsort(made.topology.cell, kind="stable")
     clients = np.bincount(made.topology.cell)
     rows = np.add.reduceat(counts[order], np.cumsum(clients) - clients)
-    lines = [f"{'cell':>4} {'clients':>7} {'samples':>7}  " + " ".join(f"{c:>5}" for c in range(classes))]
+    heads = [name[:LETTERS] for name in names] or [str(c) for c in range(classes)]
+    width = max(5, *map(len, heads))
+    lines = [f"{'cell':>4} {'clients':>7} {'samples':>7}  " + " ".join(f"{head:>{width}}" for head in heads)]
     for d in range(min(cells, LISTED)):
-        lines.append(f"{d:>4} {clients[d]:>7} {rows[d].sum():>7}  " + " ".join(f"{n:>5}" for n in rows[d]))
+        lines.append(f"{d:>4} {clients[d]:>7} {rows[d].sum():>7}  " + " ".join(f"{n:>{width}}" for n in rows[d]))
     if cells > LISTED:
         lines.append(f"and {cells - LISTED:,} more cells")
     return "\n".join(lines)
