@@ -2,9 +2,9 @@
 
     .venv/bin/python examples/own_data.py
 
-This writes one, wheat.csv, and trains on it; from the command line the same run is
+This writes one, fruit.csv, and trains on it; from the command line the same run is
 
-    fedge run hierfavg data=wheat.csv target=variety client_column=farm cells=3 rounds=6 lr=0.2
+    fedge run hierfavg data=fruit.csv target=kind client_column=farm cells=3 rounds=6 lr=0.2
 
 Every farm is a client. A fifth of the rows is held out for testing; the columns are standardised by the others.
 """
@@ -14,25 +14,24 @@ import random
 
 import fedge
 
-GRAINS = {"Kama": (14.3, 0.880, 2.7), "Rosa": (18.3, 0.884, 3.6), "Canadian": (11.9, 0.849, 4.8)}
+FRUIT = {"apple": (7.5, 7.0, 180), "pear": (6.5, 9.5, 170), "quince": (8.5, 9.5, 280)}  # cm, cm, g
 
 
 def write(path: str, rows: int) -> None:
     draw = random.Random(7)
     with open(path, "w", newline="", encoding="utf-8") as file:
         lines = csv.writer(file)
-        lines.writerow(["area", "compactness", "asymmetry", "farm", "variety"])
+        lines.writerow(["width", "height", "weight", "farm", "kind"])
         for _ in range(rows):
-            variety = draw.choice(list(GRAINS))
-            area, compactness, asymmetry = GRAINS[variety]
-            grain = draw.gauss(area, 0.8), draw.gauss(compactness, 0.01), draw.gauss(asymmetry, 0.7)
-            lines.writerow([*(f"{x:.3f}" for x in grain), f"farm {draw.randrange(9)}", variety])
+            kind = draw.choice(list(FRUIT))
+            sizes = (draw.gauss(mean, 0.08 * mean) for mean in FRUIT[kind])
+            lines.writerow([*(f"{size:.2f}" for size in sizes), f"farm {draw.randrange(9)}", kind])
 
 
 def main() -> None:
-    write("wheat.csv", 600)
+    write("fruit.csv", 600)
     result = fedge.run(
-        algorithm="hierfavg", data="wheat.csv", target="variety", client_column="farm", cells=3, rounds=6, lr=0.2,
+        algorithm="hierfavg", data="fruit.csv", target="kind", client_column="farm", cells=3, rounds=6, lr=0.2,
         eval_every=6,
     )  # fmt: skip
     made = result.experiment

@@ -18,7 +18,7 @@ from fedge.algorithms import ALGORITHMS
 from fedge.errors import ConfigError, FedgeError, RunError, brief
 from fedge.experiment.build import Experiment
 from fedge.experiment.checks import CUSTOM
-from fedge.experiment.config import parse, words
+from fedge.experiment.config import allowed, parse
 from fedge.experiment.files import read_toml
 from fedge.runner import record, signals
 from fedge.runner.device import processes
@@ -103,7 +103,7 @@ def gather(pairs: list[str], file: Path | None, seed: int | None) -> dict[str, A
     for key in ("data", "model", "optimizer", "partition", "assign"):
         if str(keys.get(key)).lower() == CUSTOM:
             raise ConfigError(
-                f"{key}=custom means an object passed in from Python; name one of: {', '.join(words(key))}"
+                f"{key}=custom means an object passed in from Python; name one of: {allowed(key)}"
             )
     return keys
 

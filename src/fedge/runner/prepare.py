@@ -15,7 +15,7 @@ from fedge.engine import Engine
 from fedge.errors import ConfigError
 from fedge.experiment.build import Experiment, Optimiser, experiment
 from fedge.experiment.checks import CUSTOM
-from fedge.experiment.config import Config, words
+from fedge.experiment.config import Config, allowed
 from fedge.models import Model
 from fedge.runner import device, identity
 from fedge.runner.cache import ProgramCache
@@ -62,7 +62,7 @@ class Given:
             if getattr(config, key) == CUSTOM and passed.get(key) is None:
                 raise ConfigError(
                     f"{key}=custom means an object passed in from Python; pass it (again) or name one of: "
-                    f"{', '.join(words(key))}"
+                    f"{allowed(key)}"
                 )
 
     def experiment(self, config: Config) -> Experiment:
