@@ -102,9 +102,7 @@ def gather(pairs: list[str], file: Path | None, seed: int | None) -> dict[str, A
             raise ConfigError(f"{key} is a list; write it into a file, one integer a line, and give {key}=FILE.txt")
     for key in ("data", "model", "optimizer", "partition", "assign"):
         if str(keys.get(key)).lower() == CUSTOM:
-            raise ConfigError(
-                f"{key}=custom means an object passed in from Python; name one of: {allowed(key)}"
-            )
+            raise ConfigError(f"{key}=custom means an object passed in from Python; name one of: {allowed(key)}")
     return keys
 
 

@@ -15,10 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from enum import IntEnum
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 from jax import Array
 
+from fedge.core import tree
+from fedge.core.keys import Purpose, fold
 from fedge.core.tree import Weights
 
 Message = Any
@@ -39,6 +44,18 @@ class Codec:
         return self.decode(self.encode(key, update), update)
 
 
+class Hop(IntEnum):
+    """This names a link that a codec's draws are for. The numbers are part of recorded results: append only."""
+
+    UPLINK = 0
+    DOWNLINK = 1
+    BACKHAUL = 2
+
+
+def draw_key(key: Array, hop: Hop, sender: Array, iteration: Array) -> Array:
+    return fold(key, Purpose.CODEC, hop, sender, iteration)
+
+
 @dataclass(frozen=True)
 class Rule:
     """A rule combines what came from several senders into one model, in place of their weighted mean.
@@ -56,8 +73,9 @@ class Rule:
 class Correction:
     """A correction adds a vector to every gradient of a client, and learns from each round what it should be.
 
-    Rows of `client` memory lie along an axis of clients, rows of `cell` memory along one of cells; all have the shapes
-    of the trainable weights. The four functions are of one client, or of one cell.
+    Each client has a row of memory and each cell has one, in the shapes of the trainable weights; all are 0 at first.
+    The functions are of one client, or of one cell. `up` and `down` say how many vectors as large as the model travel
+    with each update, `once` how many a client is sent in each global round besides.
     """
 
     name: str
@@ -70,7 +88,10 @@ class Correction:
     cell_after_edge: Callable[[Weights, Weights], Weights]
     """(cell row, mean change of its clients' rows by their shares of the whole cell) → the cell's row"""
     cell_after_cloud: Callable[[Weights, Weights, Array], Weights]
-    """(cell row, how far the cell's model lies from the merged one, H·E·γ) → the cell's row"""
+    """(cell row, how far the cell's model lies from the mean of all cells', H·E·γ) → the cell's row"""
+    up: int = 0
+    down: int = 0
+    once: int = 0
 
 
 @dataclass(frozen=True)
@@ -89,9 +110,60 @@ class Way:
     @property
     def keeps(self) -> bool:
         """Say whether clients have a memory."""
-        return self.correction is not None or (self.uplink is not None and self.uplink.feedback)
+        return self.correction is not None or self.feeds_back
+
+    @property
+    def feeds_back(self) -> bool:
+        """Say whether clients keep what a codec lost."""
+        return self.uplink is not None and self.uplink.feedback
 
     @property
     def collects(self) -> bool:
         """Say whether all clients' models of a cell are needed at once."""
         return self.keeps or self.edge_rule is not None
+
+
+PLAIN = Way()
+
+
+class Memory(NamedTuple):
+    """This is what clients and cells keep, one row for each along a leading axis.
+
+    `shift` is the correction's and `lost` what codecs took off; each is empty where there is nothing of its kind.
+    """
+
+    shift: Weights
+    lost: Weights
+    control: Weights  # of cells
+
+    @classmethod
+    def empty(cls, way: Way, model: Weights, clients: int, cells: int) -> Memory:
+        """Make the memory before the first round; `model` has the trainable weights, whose values do not count."""
+
+        def rows(count: int, wanted: bool) -> Weights:
+            return {p: jnp.zeros((count, *w.shape), w.dtype) for p, w in model.items()} if wanted else {}
+
+        corrects = way.correction is not None
+        lasting = way.correction is not None and way.correction.persistent
+        return cls(rows(clients, lasting), rows(clients, way.feeds_back), rows(cells, corrects))
+
+    def begin_round(self, way: Way, clients: int) -> Memory:
+        """Return the memory with which a global round begins: what does not last from one to the next is 0."""
+        if way.correction is None or way.correction.persistent:
+            return self
+        return self._replace(shift={p: jnp.zeros((clients, *w.shape[1:]), w.dtype) for p, w in self.control.items()})
+
+
+class Kept(NamedTuple):
+    """This is the state of an algorithm whose clients have a memory."""
+
+    state: Any  # the algorithm's own
+    memory: Memory
+
+
+def after_cloud(way: Way, control: Weights, shares: Array, models: Weights, work: Array) -> Weights:
+    """Return the cells' rows after the cloud has averaged; `work` is H·E·γ."""
+    assert way.correction is not None
+    own = {path: models[path] for path in control}
+    apart = tree.subtract(own, tree.weighted_sum(shares, own))
+    return jax.vmap(way.correction.cell_after_cloud, (0, 0, None))(control, apart, work)

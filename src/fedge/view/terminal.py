@@ -14,7 +14,7 @@ from fedge.data import DATASETS
 from fedge.data.dataset import Strata
 from fedge.data.sources import where
 from fedge.experiment.build import Experiment
-from fedge.experiment.config import Config, allowed
+from fedge.experiment.config import Config, all_fields, allowed
 from fedge.runner.result import Result
 
 BARS = " ▁▂▃▄▅▆▇█"
@@ -204,9 +204,9 @@ def keys_table() -> Table:
     table = Table()
     for name in ("key", "default", "takes", "meaning"):
         table.add_column(name, no_wrap=name in ("key", "default"))
-    for key, field in Config.model_fields.items():
+    for key, field in all_fields().items():
         default = "" if field.is_required() or field.default is None else str(field.default)
-        table.add_row(key, default, allowed(key), field.description)
+        table.add_row(key, default, allowed(key), field.description or "")
     return table
 
 
