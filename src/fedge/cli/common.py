@@ -97,7 +97,7 @@ def gather(pairs: list[str], file: Path | None, seed: int | None) -> dict[str, A
             raise ConfigError("seed is given twice; use either seed=N or --seed N")
         given["seed"] = seed
     keys = (read_toml(file) if file is not None else {}) | given
-    for key in ("data", "model", "optimizer"):
+    for key in ("data", "model", "optimizer", "task"):
         if str(keys.get(key)).lower() == CUSTOM:
             raise ConfigError(
                 f"{key}=custom means an object passed in from Python; name one of: {', '.join(words(key))}"
@@ -145,9 +145,10 @@ def figures(results: list[Result], folder: Path) -> list[Path]:
     made = next((e for e in every if e.job.algorithm.has_edges), every[0])
     drawn = {
         "curves": plots.curves(results),
-        "labels": hierarchy.label_heatmap(made),
         "topology": hierarchy.topology(made),
     }
+    if (labels := hierarchy.label_heatmap(made)) is not None:
+        drawn["labels"] = labels
     for r in results:
         if graph := hierarchy.edge_graph(r.experiment):
             drawn["graph"] = graph

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedge.core.client import Scale
+from fedge.data.targets import check_numbers, check_tokens, numbers, require_task
 from fedge.errors import DataError
 
 UNSCALED: Scale = ((0.0,), (1.0,))
@@ -25,21 +26,31 @@ MOST_CLASSES = 1_000_000  # a model has an output for each
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Images are NHWC, and bytes stay bytes (they become numbers on the device); labels are 0..classes-1."""
+    """Images are NHWC, and bytes stay bytes (they become numbers on the device); labels are 0..classes-1.
+
+    With task="regression" labels are numbers, one or several for each sample, and classes is 0; with task="tokens" they
+    are integers for each position, of which those below 0 are not counted (docs/tasks.md).
+    """
 
     name: str
     x_train: NDArray[Any]
-    y_train: NDArray[np.int32]
+    y_train: NDArray[Any]
     x_test: NDArray[Any]
-    y_test: NDArray[np.int32]
+    y_test: NDArray[Any]
     classes: int
     scale: Scale = UNSCALED  # channel mean and standard deviation, for values in [0, 1]
+    task: str = "classification"  # what the labels are for
 
     def __post_init__(self) -> None:
         x_train, x_test = self.x_train, self.x_test
         ends = [_check_images(f"{self.name}: {part} images", x) for part, x in (("train", x_train), ("test", x_test))]
         for part, x, y in (("train", x_train, self.y_train), ("test", x_test, self.y_test)):
-            _check_labels(f"{self.name}: {part}", y, len(x), self.classes)
+            self._check_targets(f"{self.name}: {part}", y, len(x))
+        if self.y_train.shape[1:] != self.y_test.shape[1:]:
+            raise DataError(
+                f"{self.name}: train targets {self.y_train.shape[1:]} and test targets {self.y_test.shape[1:]} differ "
+                "in shape; give both the same"
+            )
         if x_train.shape[1:] != x_test.shape[1:]:
             raise DataError(
                 f"{self.name}: train images {x_train.shape[1:]} and test images {x_test.shape[1:]} differ in shape"
@@ -57,15 +68,22 @@ class Dataset:
     @classmethod
     def of(
         cls, x_train: ArrayLike, y_train: ArrayLike, x_test: ArrayLike, y_test: ArrayLike, *,
-        name: str = "custom", classes: int | None = None, scale: Scale = UNSCALED,
+        name: str = "custom", classes: int | None = None, scale: Scale = UNSCALED, task: str = "classification",
     ) -> Dataset:  # fmt: skip
         """Make a data set of any arrays.
 
         Bytes are pixels and become numbers in [0, 1]; floats are taken as they are. Integers of another type are
         pixels too where they come as N × H × W × C, and must then fit bytes; otherwise they reach the model unchanged
-        (token ids, counts). Labels are integers from 0.
+        (token ids, counts). Labels are integers from 0; for other tasks see docs/tasks.md.
         """
+        require_task(task)
         xs = [_images(f"{name}: {part}", x) for part, x in (("train", x_train), ("test", x_test))]
+        if task == "regression":
+            if classes is not None:
+                raise DataError(f"{name}: classes={classes} has no meaning for task=regression; leave classes out")
+            pairs = (("train", y_train), ("test", y_test))
+            train, test = (numbers(f"{name}: {part}", _array(f"{name}: {part} targets", y)) for part, y in pairs)
+            return cls(name, xs[0], train, xs[1], test, 0, _scale(name, scale), task)
         ys = [_labels(f"{name}: {part}", y) for part, y in (("train", y_train), ("test", y_test))]
         found = max(1, *(int(y.max()) + 1 for y in ys))
         if classes is None:
@@ -79,12 +97,21 @@ class Dataset:
                 f"{name}: labels go up to {found - 1}, and a model would have {classes:,} outputs; at most "
                 f"{MOST_CLASSES:,} are allowed; number the classes from 0 (np.unique(labels, return_inverse=True)[1])"
             )
-        train, test = (y.astype(np.int32) for y in ys)
-        return cls(name, xs[0], train, xs[1], test, int(classes), _scale(name, scale))
+        train, test = (np.maximum(y, -1).astype(np.int32) if task == "tokens" else y.astype(np.int32) for y in ys)
+        return cls(name, xs[0], train, xs[1], test, int(classes), _scale(name, scale), task)
 
     @property
     def shape(self) -> tuple[int, ...]:
         return self.x_train.shape[1:]
+
+    def _check_targets(self, what: str, y: NDArray[Any], samples: int) -> None:
+        require_task(self.task)
+        if self.task == "regression":
+            check_numbers(what, y, samples)
+        elif self.task == "tokens":
+            check_tokens(what, y, samples, self.classes)
+        else:
+            _check_labels(what, y, samples, self.classes)
 
 
 def _kind(x: NDArray[Any]) -> str | None:
@@ -156,9 +183,10 @@ def _extremes(x: NDArray[Any]) -> tuple[Any, Any]:
 def _labels(what: str, given: ArrayLike) -> NDArray[Any]:
     y = _array(f"{what} labels", given)
     if not np.issubdtype(y.dtype, np.integer):
+        hint = ", or predict them as numbers with task=regression" if np.issubdtype(y.dtype, np.floating) else ""
         raise DataError(
             f"{what} labels must be integers from 0, not {y.dtype}; "
-            "number the classes with np.unique(labels, return_inverse=True)[1]"
+            "number the classes with np.unique(labels, return_inverse=True)[1]" + hint
         )
     return y
 

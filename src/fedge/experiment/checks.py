@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fedge.algorithms import ALGORITHMS
+from fedge.core.objective import TASKS
 from fedge.core.topology import GRAPHS
 from fedge.data import DATASETS
 from fedge.data.partition import check_counts
 from fedge.errors import ConfigError, brief, unknown
+from fedge.experiment.tasks import refuse_labels
 
 if TYPE_CHECKING:
     from fedge.experiment.config import Config
@@ -51,6 +53,8 @@ def check(c: Config) -> None:
             raise ConfigError(f"{key}={brief(getattr(c, key))} is only for {needs}; leave {key} out")
     if c.partition == "cell_iid" and c.assign != "random":
         raise ConfigError(f"partition=cell_iid decides the cells itself; leave assign={c.assign} out")
+    if c.task in TASKS:
+        refuse_labels(c, c.task)
     if c.engine == "reference" and (c.devices > 1 or c.chunk > 1):
         raise ConfigError("devices and chunk are only for engine=vectorised; leave them out")
 

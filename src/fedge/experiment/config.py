@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from pydantic_core import ErrorDetails
 
 from fedge.algorithms import ALGORITHMS
+from fedge.core.objective import TASKS
 from fedge.core.sampling import SAMPLERS
 from fedge.core.topology import GRAPHS
 from fedge.cost.clock import SHANNON
@@ -17,10 +18,13 @@ from fedge.engine import ENGINES
 from fedge.errors import ConfigError, brief, suggestion
 from fedge.experiment.checks import COUNTABLE, CUSTOM, check
 from fedge.experiment.files import resolve_graph
+from fedge.experiment.tasks import METRICS, read_metrics
 from fedge.models import MODELS
+from fedge.plugins import is_name
 
 ROUNDS = 30
 NAMES: dict[str, Iterable[str]] = {  # keys whose values are names of things that stand elsewhere
+    "task": (*TASKS, CUSTOM),
     "partition": PARTITIONS,
     "class_split": CLASS_SPLITS,
     "assign": ASSIGNMENTS,
@@ -28,6 +32,7 @@ NAMES: dict[str, Iterable[str]] = {  # keys whose values are names of things tha
     "model": (*MODELS, CUSTOM),
     "engine": ENGINES,
 }
+OWN = ("task",)  # of these, keys that also take the name of a user's own function
 Count = Annotated[int, Field(ge=1, le=COUNTABLE)]
 Speed = Annotated[float, Field(ge=1e-3, le=1e18)]  # simulated times stay far from what a number can hold
 Spread = Annotated[float, Field(ge=0, le=10)]
@@ -71,7 +76,8 @@ class Config(BaseModel):
     participation: float = Field(1.0, gt=0, le=1, description="fraction of each cell's clients in an edge round")
 
     data: str = Field("fashion-mini", description="data set")
-    partition: str = Field("shards", description="who gets which samples")
+    task: str = Field("classification", description="what is learnt: loss and metrics, of fedge or your own")
+    partition: str = Field("shards", description="who gets which samples; unless given, iid for tasks without classes")
     class_split: str = Field("balanced", description="how partition=one_class deals the classes")
     concentration: float = Field(0.5, ge=1e-3, le=1e6, description="Dirichlet parameter of partition=dirichlet")
     client_samples: int = Field(10, ge=1, le=10**6, description="what each client draws with partition=drawn")
@@ -128,6 +134,11 @@ class Config(BaseModel):
     train_eval: bool = Field(
         False, description="also evaluate on all training data: history gains global_loss and objective"
     )
+    metrics: str = Field(
+        "",
+        description="also find: cells, clients (the tested model on the training samples of each; the worst tenth of "
+        "clients), f1 (macro-F1 on the test set)",
+    )
     eval_every: Count = Field(1, description="rounds between evaluations")
     checkpoint_every: int = Field(5, ge=0, le=COUNTABLE, description="rounds between saved states; 0: never")
 
@@ -161,6 +172,12 @@ class Config(BaseModel):
                 given[key] = given[key].lower()
         if isinstance(cut := given.get("cut"), int) and abs(cut) < COUNTABLE:
             given["cut"] = str(cut)
+        if isinstance(given.get("task"), str) and not is_name(given["task"]):
+            given["task"] = given["task"].lower()
+        if given.get("task") in TASKS[1:]:
+            given = {"partition": "iid"} | given
+        if "metrics" in given:
+            given["metrics"] = read_metrics(given["metrics"])
         if "graph" in given:
             given["graph"] = resolve_graph(given["graph"])
         if not {"rounds", "budget_seconds", "budget_bytes"} & given.keys():
@@ -171,7 +188,8 @@ class Config(BaseModel):
     @field_validator(*NAMES)
     @classmethod
     def _known(cls, value: str, info: ValidationInfo) -> str:
-        if value not in NAMES[info.field_name or ""]:
+        key = info.field_name or ""
+        if value not in NAMES[key] and not (key in OWN and is_name(value)):
             raise ValueError
         return value
 
@@ -206,8 +224,10 @@ def words(key: str) -> list[str]:
 
 def allowed(key: str) -> str:
     """Say what a key takes: names, or a kind of number and its limits."""
+    if key == "metrics":
+        return METRICS
     if words(key):
-        return ", ".join(words(key))
+        return ", ".join(words(key)) + (", or your own package.module:function" if key in OWN else "")
     kind = str(field(key).annotation)
     noun = (
         "true or false"

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+from fedge.core.objective import Objective
 from fedge.data import Dataset
 from fedge.engine import Engine
 from fedge.errors import ConfigError
@@ -31,6 +32,7 @@ class Given:
     dataset: Dataset | None
     model: Model | None
     optimiser: Optimiser | None
+    objective: Objective | None = None
 
     def resolve(self, keys: Keys) -> Config:
         """Return the configuration of a run in which objects passed in go before keys."""
@@ -38,13 +40,21 @@ class Given:
         custom |= {"optimizer": CUSTOM} if self.optimiser is not None else {}
         if self.dataset is not None:  # a known name stands for known bits only
             custom["data"] = self.dataset.name if identity.is_known(self.dataset) else CUSTOM
+            custom |= {"task": self.dataset.task} if "task" not in keys else {}
+        if self.objective is not None:
+            custom["task"] = CUSTOM
+            if self.objective.task != "classification" and "partition" not in keys:
+                custom["partition"] = "iid"
         config = Config.of(dict(keys) | custom)
         self.check(config)
         return config
 
     def check(self, config: Config) -> None:
         """Refuse a configuration that names an object which was not passed in."""
-        for key, passed in (("data", self.dataset), ("model", self.model), ("optimizer", self.optimiser)):
+        passed_in = {
+            "data": self.dataset, "model": self.model, "optimizer": self.optimiser, "task": self.objective
+        }  # fmt: skip
+        for key, passed in passed_in.items():
             if getattr(config, key) == CUSTOM and passed is None:
                 raise ConfigError(
                     f"{key}=custom means an object passed in from Python; pass it (again) or name one of: "
@@ -75,7 +85,7 @@ class Preparation:
     @classmethod
     def of(cls, config: Config, given: Given, cache: ProgramCache | None, layout: dict[str, int]) -> Preparation:
         given.check(config)
-        made = experiment(config, given.dataset, given.model, given.optimiser)
+        made = experiment(config, given.dataset, given.model, given.optimiser, given.objective)
         made = replace(made, job=replace(made.job, devices=layout["devices"], chunk=layout["chunk"]))
         cache = cache or ProgramCache()
         costs = Costs(made)

@@ -235,9 +235,10 @@ def changes(record: Record, objects: Mapping[str, Any]) -> list[str]:
     """Name what has changed since a run was begun, for people to be told; refuse what makes it another run."""
     now, then = environment(int(record.about["seed"])), record.about
     changed = [key for key in ("code", "versions", "processor", "backend") if then.get(key) != now[key]]
-    for key, what in (("data", "data set"), ("model", "model"), ("optimizer", "optimiser")):
+    for key, what in (("data", "data set"), ("model", "model"), ("optimizer", "optimiser"),
+                      ("task", "objective"), ("task_file", "task's file")):  # fmt: skip
         if then["objects"].get(key) != objects.get(key):
-            traced = key != "data" and then["versions"].get("jax") != now["versions"]["jax"]
+            traced = key not in ("data", "task_file") and then["versions"].get("jax") != now["versions"]["jax"]
             if not traced:  # other versions of JAX write the same function otherwise
                 raise RunError(f"the {what} passed in is not the one {record.folder} was begun with; pass that one")
     return changed

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedge.algorithms import ALGORITHMS
+from fedge.core.objective import Objective
 from fedge.data import Dataset
 from fedge.errors import ConfigError, DivergenceError, RunError, StoppedError, unknown
 from fedge.experiment.build import Optimiser, experiment
@@ -28,7 +29,8 @@ Plan = dict[str, dict[str, Any]]  # algorithm → the keys of its run
 def compare(
     algorithms: Sequence[str] = (), config: Keys | None = None, *, out: str | Path | None = None,
     resume: str | Path | None = None, dataset: Dataset | None = None, model: Model | str | None = None,
-    optimiser: Optimiser | None = None, listener: Listener | None = None, stop: StopRequest | None = None, **keys: Any,
+    optimiser: Optimiser | None = None, objective: Objective | None = None, listener: Listener | None = None,
+    stop: StopRequest | None = None, **keys: Any,
 ) -> dict[str, Result]:  # fmt: skip
     """Run each algorithm (unless named, each paper's own) with the same keys; return results by name.
 
@@ -46,7 +48,7 @@ def compare(
         if isinstance(model, str):
             keys, model = keys | {"model": model}, None
         plan = make_plan(algorithms, keys)
-        _refuse(plan, Given(dataset, model, optimiser))
+        _refuse(plan, Given(dataset, model, optimiser, objective))
         folder = Path(out) if out is not None else default_folder("compare")
         record.claim(folder, PLAN)
     results: dict[str, Result] = {}
@@ -61,8 +63,9 @@ def compare(
             where: dict[str, Any] = {"resume": place} if record.begun(place) else {"config": chosen, "out": place}
             try:
                 results[name] = run(
-                    **where, dataset=dataset, model=model, optimiser=optimiser, listener=listener, stop=stop
-                )
+                    **where, dataset=dataset, model=model, optimiser=optimiser, objective=objective, listener=listener,
+                    stop=stop,
+                )  # fmt: skip
             except DivergenceError as problem:
                 log.warning("%s", problem)
                 results[name] = problem.result
@@ -102,6 +105,6 @@ def _refuse(plan: Plan, given: Given) -> None:
         config = given.resolve(chosen)
         with ready(config, config.devices):
             try:
-                experiment(config, given.dataset, given.model, given.optimiser)
+                experiment(config, given.dataset, given.model, given.optimiser, given.objective)
             except ConfigError as problem:
                 raise ConfigError(f"{name}: {problem}; or name the algorithms to compare") from None

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fedge.core.contract import Gossip
 from fedge.experiment.build import Experiment
+from fedge.view.kinds import kinds_of
 from fedge.view.plots import COLOURS, tidy
 from fedge.view.terminal import range_of
 
@@ -180,10 +181,13 @@ def _columns(cell: Integers, commonest: Integers) -> _Columns:
     return _Columns(order, start, own[start], says)
 
 
-def label_heatmap(made: Experiment) -> Figure:
-    """Draw what share of its samples each client has of each class, and above it how many samples they are."""
-    classes, samples = made.dataset.classes, made.partition.size
-    counts = made.partition.label_counts(made.dataset.y_train, classes)
+def label_heatmap(made: Experiment) -> Figure | None:
+    """Draw what share of its samples each client has of each class (or tenth of the targets), and above it how many
+    samples they are; None where samples have no labels of their own."""
+    kinds, samples = kinds_of(made), made.partition.size
+    if kinds is None:
+        return None
+    counts, classes = kinds.of_client, kinds.count
     order, start, cell, says = _columns(made.topology.cell, counts.argmax(1))
     width = float(np.clip(0.11 * len(start), 6, 14))
     figure = Figure(figsize=(width, 4), layout="constrained")
@@ -208,9 +212,10 @@ def label_heatmap(made: Experiment) -> Figure:
     axes.set_xticks(middles[shown], [f"cell {cell[begins[d]]}" for d in shown], fontsize=8)
     axes.yaxis.set_major_locator(MaxNLocator(min(10, classes), integer=True))
     axes.set_xlabel(says)
-    axes.set_ylabel("class")
+    axes.set_ylabel(kinds.name)
     c = made.config
-    bars.set_title(f"{c.data}, {c.partition}: samples of each client, and their classes", fontsize=10)
+    bars.set_title(f"{c.data}, {c.partition}: samples of each client, and their "
+                   f"{'classes' if kinds.name == 'class' else kinds.name}", fontsize=10)  # fmt: skip
     bar = figure.colorbar(image, ax=[bars, axes], label="share of the client's samples")
     bar.ax.yaxis.set_major_formatter(PercentFormatter(1))
     return figure
