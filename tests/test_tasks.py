@@ -1,6 +1,8 @@
 """Tasks other than classification, from data to record, and metrics on request."""
 
 import json
+import re
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -234,6 +236,18 @@ def test_an_objective_by_its_name_and_as_an_object(tmp_path):
         fedge.run(resume=tmp_path / "passed", rounds=3, **own)
     with pytest.raises(fedge.RunError, match="the objective passed in is not the one"):
         fedge.run(resume=tmp_path / "passed", rounds=3, objective=classification(2), **own)
+
+
+def test_the_example_of_the_docs_is_an_objective():
+    text = (Path(__file__).parents[1] / "docs/tasks.md").read_text()
+    (code,) = re.findall(r"```python\n(# mine.py.*?)```", text, re.DOTALL)
+    found = {}
+    exec(code, found)
+    data = fedge.Dataset.of(np.zeros((4, 2)), [0, 0, 1, 1], np.zeros((1, 2)), [0])
+    objective, outputs = found["careful"](data), jnp.array([[1.0, 0], [0, 1], [1, 0], [0, 1]])
+    check_shapes(objective, *(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (outputs, jnp.asarray(data.y_train))))
+    recall = objective.metric("recall").each(outputs, data.y_train).mean(0)
+    assert objective.value("recall", recall[None]) == pytest.approx([0.5])
 
 
 # Bad input, before anything is trained

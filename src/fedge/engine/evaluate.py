@@ -21,6 +21,7 @@ from fedge.engine.mesh import AXIS, BY_DEVICE, REPLICATED, mesh_of, place
 # of CIFAR-10 (a tenth faster than 25 on ResNet-18).
 BATCH = {"cpu": 25, "gpu": 2000}
 LARGE, OF_LARGE = 1000, 10  # numbers in an image, images at a time on a CPU
+MOST_OUTPUTS = 2**27  # of a batch: tokens have an output for each position and each word
 TOGETHER = 100  # where a batch is normalised by its own statistics, on every machine
 BY_IMAGE = PartitionSpec(None, AXIS)  # models × batches: a part of each model's on each device
 
@@ -45,7 +46,7 @@ class Evaluator:
         if together:
             self._parts = equal_batches(len(images), self._mesh.size)
         else:
-            self._parts = [full_batches(len(images), _best_size(images, self._mesh), self._mesh.size)]
+            self._parts = [full_batches(len(images), _best_size(images, labels, self._mesh), self._mesh.size)]
         self._batches = [
             place((images[i], labels[i], c.astype(np.float32)), self._mesh, BY_DEVICE) for i, c in self._parts
         ]
@@ -176,8 +177,10 @@ def equal_batches(images: int, devices: int) -> list[Batches]:
     return found
 
 
-def _best_size(images: NDArray[Any], mesh: Mesh) -> int:
+def _best_size(images: NDArray[Any], labels: NDArray[Any], mesh: Mesh) -> int:
     platform = mesh.devices.flat[0].platform
+    kinds = int(labels.max()) + 1 if np.issubdtype(labels.dtype, np.integer) else 1
+    most = max(1, MOST_OUTPUTS // max(1, labels[0].size * kinds))
     if platform == "cpu" and images[0].size > LARGE:
-        return min(OF_LARGE, BATCH["cpu"])
-    return BATCH.get(platform, BATCH["gpu"])
+        return min(OF_LARGE, BATCH["cpu"], most)
+    return min(BATCH.get(platform, BATCH["gpu"]), most)
