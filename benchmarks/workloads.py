@@ -66,7 +66,7 @@ def dump(name: str, path: Path) -> None:
     made = build(name)
     job, steps = made.job, made.config.local_steps * made.config.rounds
     data = jax.tree.map(jnp.asarray, job.data)
-    draw = jax.jit(jax.vmap(lambda i: job.task.indices(job.key, data, i, jnp.int32(0), steps)))
+    draw = jax.jit(jax.vmap(lambda i: job.task.indices(job.key, data.of(i), i, jnp.int32(0), steps)))
     x, _ = job.task.inputs(data, jnp.arange(len(data.y)))
     weights = {f"w:{path}": np.asarray(w) for path, w in made.start.items()}
     indices = np.asarray(draw(jnp.arange(made.config.clients)))  # clients × steps × batch

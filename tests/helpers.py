@@ -109,7 +109,7 @@ def gradient_of(made: Experiment) -> Callable[[Weights, int, int], tuple[Weights
 
     @jax.jit
     def gradient(weights: Weights, i: Any, k: Any) -> Any:
-        return task.gradient(weights, data, task.indices(key, data, i, k, 1)[0], key, i, k)[1:]
+        return task.gradient(weights, data, task.indices(key, data.of(i), i, k, 1)[0], key, i, k)[1:]
 
     return lambda weights, i, k: jax.tree.map(np.asarray, gradient(weights, np.int32(i), np.int32(k)))
 

@@ -83,7 +83,7 @@ def test_sdfeel_averaging_all_at_every_step_is_synchronous_sgd(engine):
     for k in range(steps):
         mean = {p: jnp.zeros_like(x) for p, x in w.items()}
         for i, m in enumerate(made.topology.weight):
-            index = task.indices(key, data, jnp.int32(i), jnp.int32(k), 1)[0]
+            index = task.indices(key, data.of(i), jnp.int32(i), jnp.int32(k), 1)[0]
             _, g, _ = task.gradient(w, data, index, key, jnp.int32(i), jnp.int32(k))
             mean = {p: mean[p] + m * g[p] for p in mean}
         w = {p: w[p] - made.config.lr * mean[p] for p in w}

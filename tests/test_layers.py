@@ -19,12 +19,13 @@ ALLOWED = {
     "cost": {"core", "errors"},
     "theory": {"core", "errors"},
     "engine": {"core", "errors"},
-    "experiment": {"core", "errors", "plugins", "algorithms", "models", "data", "cost", "engine"},
+    "updates": {"core", "errors", "plugins"},
+    "experiment": {"core", "errors", "plugins", "algorithms", "updates", "models", "data", "cost", "engine"},
     "runner": {"core", "errors", "plugins", "models", "data", "cost", "engine", "experiment", "_version"},
-    "studies": {"core", "errors", "algorithms", "models", "data", "engine", "experiment", "runner"},
+    "studies": {"core", "errors", "plugins", "algorithms", "models", "data", "engine", "experiment", "runner"},
     "view": {"core", "errors", "cost", "data", "experiment", "runner", "studies"},
     "__main__": {"cli", "runner"},
-    "cli": {"", "__main__", "errors", "algorithms", "data", "experiment", "runner", "studies", "view"},
+    "cli": {"", "__main__", "errors", "plugins", "algorithms", "data", "experiment", "runner", "studies", "view"},
 }
 
 
@@ -36,7 +37,8 @@ def imports(path: Path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "fedge":
             if node.module == "fedge":
-                yield from (alias.name if (SOURCE / alias.name).exists() else "" for alias in node.names)
+                names = (alias.name for alias in node.names)
+                yield from (n if (SOURCE / n).exists() or (SOURCE / f"{n}.py").exists() else "" for n in names)
             else:
                 yield node.module.split(".", 1)[1]
         elif isinstance(node, ast.Import):

@@ -137,7 +137,7 @@ def test_messages_give_the_same_gradient_for_blocks_of_resnet(cut, bn):
     plain, by_messages = (made("shallow", cut=cut, bn=bn, messages=m, clients=2, cells=1) for m in (False, True))
     results = []
     for one in (plain, by_messages):
-        index = one.job.task.indices(one.job.key, one.job.data, jnp.int32(0), jnp.int32(0), 1)[0]
+        index = one.job.task.indices(one.job.key, one.job.data.of(0), jnp.int32(0), jnp.int32(0), 1)[0]
         results.append(
             jax.jit(one.job.task.gradient)(one.start, one.job.data, index, one.job.key, jnp.int32(0), jnp.int32(0))
         )

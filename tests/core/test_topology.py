@@ -14,6 +14,7 @@ from fedge.core.graph import BUILD, edge_graph, mixing_matrix
 from fedge.core.keys import root
 from fedge.core.topology import GRAPHS, Topology
 from fedge.errors import ConfigError
+from fedge.experiment.build import make_algorithm
 from fedge.experiment.config import Config
 from fedge.models import make
 from tests.helpers import assert_mean_preserved, small
@@ -96,9 +97,7 @@ def test_every_algorithm_preserves_the_mean(topology, local_steps, edge_rounds, 
     knobs = {"local_steps": local_steps, "edge_rounds": edge_rounds}
     config = Config(algorithm=name, cells=topology.cells, clients=topology.clients, **knobs)
     model = make("mlp", (2, 2, 1), 2, hidden=4)
-    algorithm = (
-        None if topology.cells > 4 else ALGORITHMS[name].factory(config, topology, model)
-    )  # 4 units to share out
+    algorithm = None if topology.cells > 4 else make_algorithm(config, topology, model)  # 4 units to share out
     if algorithm is not None and algorithm.operator is not None:
         assert_mean_preserved(algorithm)
 

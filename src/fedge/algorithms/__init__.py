@@ -1,32 +1,81 @@
-"""Each paper has one file. Algorithms import neither each other nor an engine."""
+"""Each paper has one file. Algorithms import neither each other nor an engine.
+
+What is registered here has a name of one word; an algorithm of the user's own is named `package.module:function`, or by
+a package that it is installed with (entry points of the group `fedge.algorithms`). All are found by `algorithm`.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any, NamedTuple, cast
 
+from pydantic.fields import FieldInfo
+
+from fedge import plugins
 from fedge.algorithms.fedavg import fedavg
 from fedge.algorithms.hierfavg import hfedavg, hierfavg
 from fedge.algorithms.hiersfl import hiersfl, hiersfl_v2
 from fedge.algorithms.hist import hist
 from fedge.algorithms.sdfeel import sdfeel
 from fedge.core.contract import Factory
+from fedge.core.declared import declared
+from fedge.errors import ConfigError, unknown
+
+GROUP = "fedge.algorithms"
+TAKES = ("knobs", "topology", "model")
 
 
 class Entry(NamedTuple):
-    factory: Factory
-    keys: dict[str, Any] = {}  # configuration keys that only some algorithms read, with this one's defaults  # noqa: RUF012
+    factory: Callable[..., Any]
     form_of: str | None = None  # another algorithm of which this is a form: left out of a comparison of all
+    defaults: dict[str, Any] = {}  # of keys that updates declare  # noqa: RUF012
+
+    @property
+    def keys(self) -> dict[str, FieldInfo]:
+        """Return the keys that only this algorithm declares."""
+        return declared(self.factory)
+
+    @property
+    def make(self) -> Factory:
+        return cast(Factory, self.factory)
 
 
 ALGORITHMS: dict[str, Entry] = {
     "fedavg": Entry(fedavg),
     "hierfavg": Entry(hierfavg),
     "hfedavg": Entry(hfedavg, form_of="hierfavg"),
-    "hist": Entry(hist, {"out_bias": "owner", "rescale": "none"}),
-    "hiersfl": Entry(hiersfl, {"cut": None, "server_copies": "shared", "messages": False}),
-    "hiersfl_v2": Entry(hiersfl_v2, {"cut": None, "messages": False}, form_of="hiersfl"),
-    "sdfeel": Entry(
-        sdfeel,
-        {"gossip": 1, "graph": "bipartite", "density": 0.4, "mixing": "optimal"},
-    ),
+    "hist": Entry(hist),
+    "hiersfl": Entry(hiersfl),
+    "hiersfl_v2": Entry(hiersfl_v2, form_of="hiersfl"),
+    "sdfeel": Entry(sdfeel),
 }
+
+
+def algorithm(name: str) -> Entry:
+    """Find an algorithm by its name, wherever it stands."""
+    if name in ALGORITHMS:
+        return ALGORITHMS[name]
+    if plugins.is_name(name):
+        return _found(name)
+    if name in installed():
+        return _found(installed()[name])
+    raise ConfigError(unknown("algorithm", name, [*ALGORITHMS, *installed()]) + "; your own: package.module:function")
+
+
+@cache
+def installed() -> dict[str, str]:
+    """Return the algorithms that other installed packages bring: name → package.module:function."""
+    return {point.name: point.value for point in entry_points(group=GROUP) if plugins.is_name(point.value)}
+
+
+@cache
+def _found(name: str) -> Entry:
+    entry = Entry(plugins.find("algorithm", name, TAKES))
+    _ = entry.keys  # a key that is declared badly is refused here
+    OWN[name] = entry
+    return entry
+
+
+OWN: dict[str, Entry] = {}  # the user's, once they were asked for

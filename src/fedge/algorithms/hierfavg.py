@@ -47,6 +47,7 @@ def hierfavg(knobs: Knobs, topology: Topology, model: ModelDescription) -> Algor
         evaluated=lambda w, _: w,
         operator=operator,
         exchange=Cloud(),
+        cloud_mean=True,
     )
 
 

@@ -24,6 +24,9 @@ SplitFed-V2 steps the server half after each client, one after the other: anothe
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
 
 from fedge.core import tree
 from fedge.core.contract import Algorithm, Cloud, Knobs, ModelDescription, Round, Sharing, Stack
@@ -35,10 +38,25 @@ from fedge.errors import ConfigError, unknown
 TOP, BOTTOM = "top", "0"
 
 
-def hiersfl(knobs: Knobs, topology: Topology, model: ModelDescription) -> Algorithm:
+Cut = Annotated[
+    str | None,
+    BeforeValidator(lambda cut: str(cut) if type(cut) is int and cut == 0 else cut),  # cut=0 in TOML and Python
+    Field(description="last client-side stage of a split model; 0: none, top: all; unless given, the first"),
+]
+Messages = Annotated[bool, Field(description="split steps by explicit messages: the same model, slower")]
+
+
+def hiersfl(
+    knobs: Knobs, topology: Topology, model: ModelDescription, *,
+    cut: Cut = None,
+    server_copies: Annotated[Literal["shared", "per_client"], Field(
+        description="hiersfl's server half: one per cell, or one per client, averaged every iteration"
+    )] = "shared",
+    messages: Messages = False,
+) -> Algorithm:  # fmt: skip
     topology = topology.uniform()
     schedule = Schedule(knobs.local_steps, knobs.edge_rounds)
-    on_client = client_stages(model, knobs.cut)
+    on_client = client_stages(model, cut)
     for path in sorted(model.trainable):
         if model.stage_of(path) not in model.stages:
             raise ConfigError(
@@ -71,14 +89,23 @@ def hiersfl(knobs: Knobs, topology: Topology, model: ModelDescription) -> Algori
         operator=operator,
         exchange=Cloud(),
         shared=at_edge,
-        sharing=Sharing.COPIES if knobs.server_copies == "per_client" else Sharing.MEAN,
+        sharing=Sharing.COPIES if server_copies == "per_client" else Sharing.MEAN,
+        messages=messages,
         client_stages=on_client,
+        cloud_mean=True,
     )
 
 
-def hiersfl_v2(knobs: Knobs, topology: Topology, model: ModelDescription) -> Algorithm:
+def hiersfl_v2(
+    knobs: Knobs, topology: Topology, model: ModelDescription, *, cut: Cut = None, messages: Messages = False
+) -> Algorithm:
     """The server half is stepped by one client after the other, in the order they are drawn in: no T_k says that."""
-    return replace(hiersfl(knobs, topology, model), name="hiersfl_v2", sharing=Sharing.SEQUENTIAL, operator=None)
+    return replace(
+        hiersfl(knobs, topology, model, cut=cut, messages=messages),
+        name="hiersfl_v2",
+        sharing=Sharing.SEQUENTIAL,
+        operator=None,
+    )
 
 
 def client_stages(model: ModelDescription, cut: str | None) -> tuple[str, ...]:

@@ -30,11 +30,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from pydantic import Field
 
 from fedge.core import tree
 from fedge.core.contract import Algorithm, Cloud, Knobs, ModelDescription, Round, Stack
@@ -48,8 +50,16 @@ OWNER, NONE, AUTHOR = "owner", "none", "author"  # and "shared", which needs no 
 Order = dict[str, Array]  # a round's permutation of each group of units
 
 
-def hist(knobs: Knobs, topology: Topology, model: ModelDescription) -> Algorithm:
-    topology, mode = topology.uniform_cells(), knobs.out_bias or OWNER
+def hist(
+    knobs: Knobs, topology: Topology, model: ModelDescription, *,
+    out_bias: Annotated[Literal["owner", "shared", "none", "author"], Field(
+        description="who trains the biases that belong to no unit of hist"
+    )] = "owner",
+    rescale: Annotated[Literal["none", "mean"], Field(
+        description="evaluate hist's union as the sum or as the mean of its submodels"
+    )] = "none",
+) -> Algorithm:  # fmt: skip
+    topology, mode = topology.uniform_cells(), out_bias
     anatomy = Anatomy.of(model, topology.cells)
 
     def start(w: Weights) -> Weights:
@@ -85,7 +95,7 @@ def hist(knobs: Knobs, topology: Topology, model: ModelDescription) -> Algorithm
         return union
 
     def evaluated(w: Weights, _: Array) -> Weights:
-        if knobs.rescale != "mean":
+        if rescale != "mean":
             return w
         dealt = anatomy.meeting if mode in (OWNER, NONE) else ()  # a bias that every cell has whole is its own mean
         return w | {path: w[path] / topology.cells for path in (*anatomy.receiving, *dealt)}

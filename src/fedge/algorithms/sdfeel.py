@@ -24,22 +24,34 @@ Departures from the paper, and why:
 from __future__ import annotations
 
 import math
+from typing import Annotated, Literal
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from numpy.typing import NDArray
+from pydantic import Field
 
 from fedge.core import tree
 from fedge.core.contract import Algorithm, Gossip, Knobs, ModelDescription, Round, Stack
 from fedge.core.memory import require_memory, state_memory
 from fedge.core.schedule import Schedule
-from fedge.core.topology import Matrix, Topology
+from fedge.core.topology import GRAPHS, Matrix, Topology
 from fedge.core.tree import Weights
 from fedge.errors import ConfigError
 
 
-def sdfeel(knobs: Knobs, topology: Topology, model: ModelDescription) -> Algorithm:
+def sdfeel(
+    knobs: Knobs, topology: Topology, model: ModelDescription, *,
+    gossip: Annotated[int, Field(ge=0, le=10**5, description="α: exchanges between edges per inter-edge step")] = 1,
+    graph: Annotated[str, Field(
+        description=f"between edges: {', '.join(GRAPHS)}, links such as '0-1 1-2', or a file of them"
+    )] = "bipartite",
+    density: Annotated[float, Field(gt=0, le=1, description="link probability of graph=erdos_renyi")] = 0.4,
+    mixing: Annotated[Literal["optimal", "printed", "mean"], Field(
+        description="best constant mixing matrix of the graph, weighted by data or as printed; or the mean"
+    )] = "optimal",
+) -> Algorithm:  # fmt: skip
     schedule = Schedule(knobs.local_steps, knobs.edge_rounds)
     every_cell = tuple(range(topology.cells))
     from fedge.core.graph import edge_graph, mixing_matrix
@@ -51,17 +63,16 @@ def sdfeel(knobs: Knobs, topology: Topology, model: ModelDescription) -> Algorit
         "take fewer cells or a smaller model",
         state_memory(),
     )
-    graph = edge_graph(knobs.graph or "", topology.cells, knobs.density or 0.0, knobs.seed)
+    links = edge_graph(graph, topology.cells, density, knobs.seed)
     equal = np.full(topology.cells, 1 / topology.cells)
-    mixing, zeta = mixing_matrix(graph, equal if knobs.mixing == "printed" else topology.cell_weight)
-    if knobs.mixing == "mean":
-        if graph.number_of_edges() != topology.cells * (topology.cells - 1) // 2:
+    p, zeta = mixing_matrix(links, equal if mixing == "printed" else topology.cell_weight)
+    if mixing == "mean":
+        if links.number_of_edges() != topology.cells * (topology.cells - 1) // 2:
             raise ConfigError("mixing=mean averages over all edges at once, so it needs graph=complete")
-        mixing, zeta = np.outer(topology.cell_weight, np.ones(topology.cells)), 0.0
-    steps = knobs.gossip or 0
-    table = neighbours(mixing)
-    sparse = SPARSE * steps * table[0].shape[0] <= topology.cells  # else α exchanges in one product of matrices
-    averaged = model.variances if mixing.min() < 0 else frozenset()
+        p, zeta = np.outer(topology.cell_weight, np.ones(topology.cells)), 0.0
+    table = neighbours(p)
+    sparse = SPARSE * gossip * table[0].shape[0] <= topology.cells  # else α exchanges in one product of matrices
+    averaged = model.variances if p.min() < 0 else frozenset()
 
     def start(w: Weights) -> Weights:
         return tree.repeat(w, topology.cells)
@@ -71,7 +82,7 @@ def sdfeel(knobs: Knobs, topology: Topology, model: ModelDescription) -> Algorit
 
     def merge(edges: Weights, stacks: tuple[Stack, ...], now: Round) -> Weights:
         mixed = (
-            _gossip(now.constants, steps, stacks[0].weights)
+            _gossip(now.constants, gossip, stacks[0].weights)
             if sparse
             else tree.weighted_sum(now.constants, stacks[0].weights)
         )
@@ -83,7 +94,7 @@ def sdfeel(knobs: Knobs, topology: Topology, model: ModelDescription) -> Algorit
 
     def operator(k: int, path: str) -> Matrix:
         if schedule.is_global(k):
-            return topology.cloud_operator if path in averaged else topology.gossip_operator(mixing, steps)
+            return topology.cloud_operator if path in averaged else topology.gossip_operator(p, gossip)
         return topology.edge_operator if schedule.is_edge(k) else topology.identity
 
     return Algorithm(
@@ -95,8 +106,8 @@ def sdfeel(knobs: Knobs, topology: Topology, model: ModelDescription) -> Algorit
         merge=merge,
         evaluated=consensus,
         operator=operator,
-        exchange=Gossip(graph, mixing, zeta, steps),
-        constants=table if sparse else np.linalg.matrix_power(mixing, steps).T,
+        exchange=Gossip(links, p, zeta, gossip),
+        constants=table if sparse else np.linalg.matrix_power(p, gossip).T,
         edges=lambda edges: edges,
     )
 

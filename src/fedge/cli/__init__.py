@@ -15,7 +15,7 @@ from fedge.algorithms import ALGORITHMS
 from fedge.cli import cost, data, reproduce, run, show
 from fedge.cli.common import HINT, guarded
 from fedge.errors import ConfigError, RunError, brief
-from fedge.experiment.config import Config
+from fedge.experiment.config import all_fields
 from fedge.view import terminal
 
 Misuse: Any = typer.BadParameter.__mro__[2]  # what typer raises for words it cannot read, whichever parser it carries
@@ -44,7 +44,7 @@ def answer(complaint: str, words: list[str]) -> str:
     for word, value in zip(words, [*words[1:], "VALUE"], strict=True):
         option, equals, given = word.partition("=")
         key = option.lstrip("-").replace("-", "_")
-        if f"No such option: {option}" in complaint and key in Config.model_fields:
+        if f"No such option: {option}" in complaint and key in all_fields():
             return f"{option} is no option but a key; write {key}={brief(given if equals else value)}"
         if word.lower() in ALGORITHMS and complaint.startswith("No such command"):
             return f"{word} is an algorithm; write fedge run {word}"

@@ -1,4 +1,7 @@
-"""A client updates its edge's model with its own data. Every engine runs this code.
+"""A client updates its edge's model with its own samples. Every engine runs this code, and a process on a network can.
+
+    w ← w − γ(g(w) + pull(w))     `local_steps` times from the edge's model; g is of a minibatch of its own samples
+    w_edge + passed(w − w_edge)   is what arrives at its edge; `core/update.py` says what may happen on the way
 
 Shape legend: B batch, C clients, N samples.
 """
@@ -20,6 +23,7 @@ from fedge.core.objective import Objective
 from fedge.core.sampling import Sampler
 from fedge.core.split import Split, client_backward, client_forward, edge_step
 from fedge.core.tree import Weights
+from fedge.core.update import Codec, Hop, Memory, Way, draw_key
 
 Scale = tuple[tuple[float, ...], tuple[float, ...]]
 
@@ -35,6 +39,31 @@ class Data(NamedTuple):
     order: Any  # sample indices, client after client
     start: Any  # C
     size: Any  # C
+
+    def of(self, client: Any) -> Samples:
+        return Samples(self.x, self.y, self.order, self.start[client], self.size[client])
+
+
+class Samples(NamedTuple):
+    """This is one client's own data: its sample n is row rows[first + n] of x and y, for n < size.
+
+    A simulator's clients are windows on arrays of all; one on a network has only what is `alone`.
+    """
+
+    x: Any
+    y: Any
+    rows: Any
+    first: Any
+    size: Any
+
+    @classmethod
+    def alone(cls, x: Any, y: Any) -> Samples:
+        count = len(y)
+        return cls(x, y, jnp.arange(count, dtype=jnp.int32), jnp.int32(0), jnp.int32(count))
+
+
+Pull = Callable[[Weights], Weights]
+"""trainable weights → what is added to their gradient: a proximal term, a correction"""
 
 
 class Forward(Protocol):
@@ -58,8 +87,8 @@ class Task:
     windows: bool = False  # the model reads its inputs in overlapping windows: a convolution
     split: Split | None = None  # take gradients by messages between the two halves of a split model
 
-    def inputs(self, data: Data, index: Array) -> tuple[Array, Array]:
-        """Look up the images and labels of these samples.
+    def inputs(self, data: Data | Samples, index: Array) -> tuple[Array, Array]:
+        """Look up the images and labels in these rows.
 
         Windows get two halves on a CPU: XLA does not fuse beyond a concatenation, and would otherwise look up each
         pixel anew for every tap of a convolution (90 µs of a CNN's step of 630, instead of 35).
@@ -68,16 +97,16 @@ class Task:
         halves = (index[:half], index[half:]) if half else (index,)
         return normalise(jnp.concatenate([data.x[i] for i in halves]), self.scale, self.dtype), data.y[index]
 
-    def indices(self, key: Array, data: Data, client: Array, first: Array, steps: int) -> Array:
-        """Draw the samples [steps, B] that a client uses from iteration `first` on."""
-        own = self.sampler(fold(key, Purpose.BATCH, client), first, steps, self.batch, data.size[client])
-        return data.order[data.start[client] + own]
+    def indices(self, key: Array, own: Samples, client: Array, first: Array, steps: int) -> Array:
+        """Draw the rows [steps, B] that a client uses from iteration `first` on."""
+        drawn = self.sampler(fold(key, Purpose.BATCH, client), first, steps, self.batch, own.size)
+        return own.rows[own.first + drawn]
 
     def gradient(
-        self, weights: Weights, data: Data, index: Array, key: Array, client: Array, iteration: Array
+        self, weights: Weights, own: Data | Samples, index: Array, key: Array, client: Array, iteration: Array
     ) -> tuple[Array, Weights, Weights]:
         """Return a minibatch's loss, its gradient over the trainable paths, and the running statistics after it."""
-        x, y = self.inputs(data, index)
+        x, y = self.inputs(own, index)
         dropout = fold(key, Purpose.DROPOUT, client, iteration)
         if self.split is not None:
             return self._by_messages(self.split, weights, x, y, dropout)
@@ -110,6 +139,7 @@ class Task:
         gradient: Weights,
         statistics: Weights,
         mask: Weights | None,
+        pull: Pull | None = None,
     ) -> tuple[Weights, optax.OptState]:
         """Make one optimiser step; coordinates outside the mask stay where they are, whatever the optimiser does."""
 
@@ -117,6 +147,8 @@ class Task:
             return {path: x * mask[path] if mask and path in mask else x for path, x in tensors.items()}
 
         params, rest = tree.split(weights, self.trainable.__contains__)
+        if pull is not None:
+            gradient = tree.add(gradient, pull(params))
         delta, memory = self.optimiser(lr).update(within_mask(gradient), memory, params)
         assert isinstance(delta, dict)
         delta = within_mask(delta)
@@ -125,6 +157,83 @@ class Task:
     def fresh(self, lr: Array, weights: Weights) -> optax.OptState:
         """Make the optimiser's memory at the start of an edge round: a client keeps nothing from one to the next."""
         return self.optimiser(lr).init(tree.split(weights, self.trainable.__contains__)[0])
+
+
+def descend(
+    task: Task, start: Weights, mask: Weights | None, own: Samples, key: Array, client: Array, first: Array, steps: int,
+    lr: Array, pull: Pull | None = None,
+) -> tuple[Weights, Array]:  # fmt: skip
+    """Make a client's `steps` at iterations `first`, `first` + 1, …; return its weights and mean loss."""
+
+    def step(carry: tuple[Weights, Any], turn: tuple[Array, Array]) -> tuple[tuple[Weights, Any], Array]:
+        weights, memory = carry
+        k, index = turn
+        loss, gradient, statistics = task.gradient(weights, own, index, key, client, k)
+        return task.update(lr, weights, memory, gradient, statistics, mask, pull), loss
+
+    turns = (first + jnp.arange(steps, dtype=jnp.int32), task.indices(key, own, client, first, steps))
+    (weights, _), losses = jax.lax.scan(step, (start, task.fresh(lr, start)), turns)
+    return weights, losses.mean()
+
+
+class Update(NamedTuple):
+    """This is what a client's local round comes to."""
+
+    weights: Weights  # as they arrive at its edge
+    loss: Array  # mean over its steps
+    memory: Memory  # its own rows
+
+
+class Link(NamedTuple):
+    """This is what a client knows of its cell besides the edge's model."""
+
+    mask: Weights | None = None
+    origin: Weights | None = None  # the model that the cell began the global round with
+    control: Weights | None = None  # the cell's row of a correction's memory
+
+
+NOTHING = Memory({}, {}, {})
+
+
+def local_round(
+    task: Task, way: Way, start: Weights, link: Link, own: Samples, memory: Memory, key: Array, client: Array,
+    first: Array, steps: int, lr: Array,
+) -> Update:  # fmt: skip
+    """Make one client's part of an edge round, from its edge's model to what arrives there of its own."""
+    pull = pull_of(way, start, link, memory)
+    weights, loss = descend(task, start, link.mask, own, key, client, first, steps, lr, pull)
+    if way.correction is None and way.uplink is None:
+        return Update(weights, loss, memory)
+    moved = tree.subtract(tree.split(weights, task.trainable.__contains__)[0], start)
+    if way.correction is not None:
+        memory = memory._replace(shift=way.correction.after_steps(memory.shift, link.control or {}, moved, steps * lr))
+    if way.uplink is not None:
+        arrived, lost = pass_uplink(way.uplink, draw_key(key, Hop.UPLINK, client, first), moved, memory.lost)
+        weights, memory = weights | tree.add(arrived, start), memory._replace(lost=lost)
+    return Update(weights, loss, memory)
+
+
+def pull_of(way: Way, start: Weights, link: Link, memory: Memory) -> Pull | None:
+    """Return what is added to a client's gradients: μ(w − anchor), and what its correction says; None for nothing."""
+    if way.prox is None and way.correction is None:
+        return None
+    anchor = link.origin if way.prox_to_round and link.origin is not None else start
+    shift = {} if way.correction is None else way.correction.shift(memory.shift, link.control or {})
+
+    def pull(weights: Weights) -> Weights:
+        added = {path: jnp.zeros_like(w) for path, w in weights.items()}
+        if way.prox is not None:
+            added = {path: way.prox * (w - anchor[path]) for path, w in weights.items()}
+        return {path: a + shift[path] if path in shift else a for path, a in added.items()}
+
+    return pull
+
+
+def pass_uplink(codec: Codec, draw: Array, moved: Weights, lost: Weights) -> tuple[Weights, Weights]:
+    """Return what arrives of an update, and what is lost of it where the client keeps that for its next one."""
+    wanted = tree.add(moved, lost) if codec.feedback else moved
+    arrived = codec.passed(draw, wanted)
+    return arrived, tree.subtract(wanted, arrived) if codec.feedback else lost
 
 
 def normalise(x: Array, scale: Scale, dtype: jnp.dtype) -> Array:

@@ -25,6 +25,7 @@ from jax import Array
 from fedge.core.schedule import Schedule
 from fedge.core.topology import Matrix, Topology
 from fedge.core.tree import Weights
+from fedge.core.update import PLAIN, Way
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -90,9 +91,12 @@ class Algorithm:
     exchange: Direct | Cloud | Gossip  # who talks to whom: what costs and pictures are made from
     shared: Callable[[str], bool] | None = None  # paths the cell holds once and steps with its mean gradient
     sharing: Sharing = Sharing.MEAN
+    messages: bool = False  # steps of a split model go by explicit messages
     client_stages: tuple[str, ...] | None = None  # what of a split model runs on the client
     constants: Any = None  # arrays that may differ between runs of one shape: passed in, not compiled in
     edges: Callable[[State], Weights] | None = None  # state → one model per edge, where edges keep their own
+    cloud_mean: bool = False  # merging is the weighted mean over cells, so that another rule may take its place
+    way: Way = PLAIN  # what happens to updates between client and cloud
     stale_statistics: bool = False  # the merged model has other activations than those BatchNorm's statistics are of
 
     @property
@@ -107,28 +111,12 @@ class Algorithm:
 
 
 class Knobs(Protocol):
-    """Knobs are the part of a configuration that algorithms read."""
+    """Knobs are the keys that all algorithms read; what only one reads, it declares itself (`core/declared.py`)."""
 
     @property
     def local_steps(self) -> int: ...
     @property
     def edge_rounds(self) -> int: ...
-    @property
-    def gossip(self) -> int | None: ...
-    @property
-    def graph(self) -> str | None: ...
-    @property
-    def density(self) -> float | None: ...
-    @property
-    def mixing(self) -> str | None: ...
-    @property
-    def cut(self) -> str | None: ...
-    @property
-    def server_copies(self) -> str | None: ...
-    @property
-    def out_bias(self) -> str | None: ...
-    @property
-    def rescale(self) -> str | None: ...
     @property
     def seed(self) -> int: ...
 
@@ -150,6 +138,9 @@ class ModelDescription(Protocol):
 
 
 class Factory(Protocol):
-    """A factory makes an algorithm from a configuration, the clients' topology and a model's description."""
+    """A factory makes an algorithm from a configuration, the clients' topology and a model's description.
 
-    def __call__(self, knobs: Knobs, topology: Topology, model: ModelDescription) -> Algorithm: ...
+    Keyword-only parameters are the algorithm's own keys: their annotations say what they take and mean.
+    """
+
+    def __call__(self, knobs: Knobs, topology: Topology, model: ModelDescription, **own: Any) -> Algorithm: ...

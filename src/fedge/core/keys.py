@@ -26,6 +26,7 @@ class Purpose(IntEnum):
     ALGORITHM = 7
     GRAPH = 8
     DELAY = 9
+    CODEC = 10
 
 
 def root(seed: int) -> Array:

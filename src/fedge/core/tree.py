@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,20 @@ def weighted_sum(share: Array, stacked: Weights) -> Weights:
         path: jnp.tensordot(share.astype(w.dtype), w, 1, precision=jax.lax.Precision.HIGHEST)
         for path, w in stacked.items()
     }
+
+
+def add(some: Weights, others: Weights) -> Weights:
+    """Return w + v path by path; `others` may have paths that `some` has not, which are left out."""
+    return {path: w + others[path] for path, w in some.items()}
+
+
+def subtract(some: Weights, others: Weights) -> Weights:
+    """Return w − v path by path, over the paths of `some`."""
+    return {path: w - others[path] for path, w in some.items()}
+
+
+def scale(factor: Any, weights: Weights) -> Weights:
+    return {path: factor * w for path, w in weights.items()}
 
 
 def repeat(weights: Weights, count: int) -> Weights:

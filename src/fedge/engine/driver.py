@@ -67,7 +67,8 @@ class Vectorised(Engine):
         """Say whether an edge round is so long that it takes several calls."""
         schedule = self.job.algorithm.schedule
         slots = self.job.steps_per_round // schedule.period // self.mesh.size
-        alone = self.job.algorithm.shared is None and self._chunks[0] == 1
+        algorithm = self.job.algorithm
+        alone = algorithm.shared is None and self._chunks[0] == 1 and not algorithm.way.collects
         return on_cpu(self.mesh) and alone and slots * schedule.local_steps > 2 * STEPS_PER_CALL
 
     def _call(self, state: State, first: int, count: int) -> tuple[State, float]:

@@ -11,15 +11,18 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fedge.core import tree
-from fedge.core.client import Data, Task
+from fedge.core.client import NOTHING, Data, Link, Pull, Task, pull_of
 from fedge.core.contract import Sharing
 from fedge.core.tree import Weights
+from fedge.core.update import Hop, Way, draw_key
 
 
 class Cell(NamedTuple):
     task: Task
+    way: Way
     shared: Callable[[str], bool]
     mask: Weights | None
+    origin: Weights | None  # the model that the cell began the global round with, where clients need it
     client: Array  # who takes part
     share: Array  # with which weight; a padding slot has 0
     turns: tuple[Array, Array]  # iterations; samples of each iteration and client
@@ -31,8 +34,33 @@ class Cell(NamedTuple):
     def gradient(self, weights: Weights, index: Array, i: Array, k: Array) -> tuple[Array, Weights, Weights]:
         return self.task.gradient(weights, self.data, index, self.key, i, k)
 
-    def update(self, weights: Weights, memory: Any, gradient: Weights, statistics: Weights) -> tuple[Weights, Any]:
-        return self.task.update(self.lr, weights, memory, gradient, statistics, self.mask)
+    def update(
+        self, weights: Weights, memory: Any, gradient: Weights, statistics: Weights, pull: Pull | None = None
+    ) -> tuple[Weights, Any]:
+        return self.task.update(self.lr, weights, memory, gradient, statistics, self.mask, pull)
+
+    def pull(self, start: Weights) -> Pull | None:
+        """Return what pulls a client's own part, which every client began with as `start`."""
+        _, start = self.divide(start)
+        origin = None if self.origin is None else self.divide(self.origin)[1]
+        found = pull_of(self.way, start, Link(origin=origin), NOTHING)
+        if found is None:
+            return None
+        # What is shared is not the client's to hold back.
+        return lambda weights: {p: jnp.zeros_like(w) for p, w in weights.items()} | found(self.divide(weights)[1])
+
+    def arrived(self, start: Weights, replicas: Weights) -> Weights:
+        """Return clients' models as they arrive at the edge, to which only their own parts travel."""
+        codec, iteration = self.way.uplink, self.turns[0][0]
+        if codec is None:
+            return replicas
+        sent = [p for p in self.divide(replicas)[1] if p in self.task.trainable]
+        moved = {p: replicas[p] - start[p] for p in sent}
+
+        def passed(i: Array, own: Weights) -> Weights:
+            return codec.passed(draw_key(self.key, Hop.UPLINK, i, iteration), own)
+
+        return replicas | tree.add(jax.vmap(passed)(self.client, moved), start)
 
     def replicate(self, weights: Weights) -> tuple[Weights, Any]:
         """A copy for each client, with fresh memory."""
@@ -63,6 +91,7 @@ class Cell(NamedTuple):
 def mean(cell: Cell, weights: Weights) -> tuple[Weights, Array]:
     """Private paths per client; shared paths once, stepped by the mean gradient."""
     common, private = cell.divide(weights)
+    pull = cell.pull(weights)
 
     def step(carry: Any, turn: tuple[Array, Array]) -> tuple[Any, Array]:
         clients, (common, memory) = carry
@@ -72,7 +101,7 @@ def mean(cell: Cell, weights: Weights) -> tuple[Weights, Array]:
             own, own_memory = client
             loss, gradient, statistics = cell.gradient(own | common, index, i, k)
             (g_common, g_own), (s_common, s_own) = cell.divide(gradient), cell.divide(statistics)
-            return cell.update(own, own_memory, g_own, s_own), (g_common, s_common, loss)
+            return cell.update(own, own_memory, g_own, s_own, pull), (g_common, s_common, loss)
 
         clients, (g_common, s_common, losses) = cell.each(advance, clients, index, cell.client)
         mean_g, mean_s = tree.weighted_sum(cell.share, g_common), tree.weighted_sum(cell.share, s_common)
@@ -80,11 +109,12 @@ def mean(cell: Cell, weights: Weights) -> tuple[Weights, Array]:
 
     carry = (cell.replicate(private), (common, cell.task.fresh(cell.lr, common)))
     ((replicas, _), (common, _)), losses = lax.scan(step, carry, cell.turns)
-    return tree.weighted_sum(cell.share, replicas) | common, losses.mean()
+    return tree.weighted_sum(cell.share, cell.arrived(private, replicas)) | common, losses.mean()
 
 
 def copies(cell: Cell, weights: Weights) -> tuple[Weights, Array]:
     """Every client has the whole model; shared paths are averaged after each step."""
+    pull = cell.pull(weights)
 
     def step(carry: Any, turn: tuple[Array, Array]) -> tuple[Any, Array]:
         k, index = turn
@@ -92,19 +122,20 @@ def copies(cell: Cell, weights: Weights) -> tuple[Weights, Array]:
         def advance(client: tuple[Weights, Any], index: Array, i: Array) -> tuple[Any, Array]:
             own, memory = client
             loss, gradient, statistics = cell.gradient(own, index, i, k)
-            return cell.update(own, memory, gradient, statistics), loss
+            return cell.update(own, memory, gradient, statistics, pull), loss
 
         (replicas, memories), losses = cell.each(advance, carry, index, cell.client)
         averaged = tree.weighted_sum(cell.share, cell.divide(replicas)[0])
         return (replicas | tree.repeat(averaged, len(cell.client)), memories), cell.share @ losses
 
     (replicas, _), losses = lax.scan(step, cell.replicate(weights), cell.turns)
-    return tree.weighted_sum(cell.share, replicas), losses.mean()
+    return tree.weighted_sum(cell.share, cell.arrived(weights, replicas)), losses.mean()
 
 
 def sequential(cell: Cell, weights: Weights) -> tuple[Weights, Array]:
     """Shared paths once, stepped by one client after the other; a padding slot does not step them."""
     common, private = cell.divide(weights)
+    pull = cell.pull(weights)
 
     def step(carry: Any, turn: tuple[Array, Array]) -> tuple[Any, Array]:
         (replicas, memories), server = carry
@@ -117,7 +148,7 @@ def sequential(cell: Cell, weights: Weights) -> tuple[Weights, Array]:
             (g_common, g_own), (s_common, s_own) = cell.divide(gradient), cell.divide(statistics)
             stepped = cell.update(common, memory, g_common, s_common)
             server = jax.tree.map(lambda new, old: jnp.where(counts, new, old), stepped, server)
-            return server, (cell.update(own, own_memory, g_own, s_own), loss)
+            return server, (cell.update(own, own_memory, g_own, s_own, pull), loss)
 
         members = (replicas, memories, index, cell.client, cell.share > 0)
         server, (clients, losses) = lax.scan(one, server, members)
@@ -125,7 +156,7 @@ def sequential(cell: Cell, weights: Weights) -> tuple[Weights, Array]:
 
     carry = (cell.replicate(private), (common, cell.task.fresh(cell.lr, common)))
     ((replicas, _), (common, _)), losses = lax.scan(step, carry, cell.turns)
-    return tree.weighted_sum(cell.share, replicas) | common, losses.mean()
+    return tree.weighted_sum(cell.share, cell.arrived(private, replicas)) | common, losses.mean()
 
 
 LOCKSTEP = {Sharing.MEAN: mean, Sharing.COPIES: copies, Sharing.SEQUENTIAL: sequential}

@@ -28,7 +28,9 @@ class Reference(Engine):
         self.retarget(job)
         self._gradient = jax.jit(task.gradient)
         self._update = jax.jit(task.update)
-        self._indices = jax.jit(task.indices, static_argnums=4)
+        self._indices = jax.jit(
+            lambda key, data, i, first, steps: task.indices(key, data.of(i), i, first, steps), static_argnums=4
+        )
 
     def retarget(self, job: Job) -> None:
         self.job = replace(job, data=jax.tree.map(jnp.asarray, job.data))

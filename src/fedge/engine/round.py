@@ -15,22 +15,25 @@ Shape legend: K slots (client turns in an edge round), D cells of a stack, B bat
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jax.sharding import Mesh
+from numpy.typing import NDArray
 
 from fedge.core import tree
-from fedge.core.client import Task
+from fedge.core.client import NOTHING, Link, Task, Update, local_round
 from fedge.core.contract import Algorithm, Round, Stack, State
 from fedge.core.keys import Purpose, fold
 from fedge.core.sampling import participants
 from fedge.core.tree import Weights
+from fedge.core.update import Codec, Hop, Memory, Rule, after_cloud, draw_key
 from fedge.engine.base import Job
 from fedge.engine.inputs import INPUT_SPECS, Inputs, Slots, draw_slots, own_samples
 from fedge.engine.lockstep import LOCKSTEP, Cell
@@ -54,6 +57,14 @@ def cells_dealt(job: Job, state: State) -> tuple[tuple[int, ...], ...]:
     weight = jax.ShapeDtypeStruct((job.algorithm.topology.cells,), job.task.dtype)
     jax.eval_shape(deal, shapes, weight, job.algorithm.constants)
     return tuple(found)
+
+
+class Cells(NamedTuple):
+    """This is a stack of cells in an edge round, or one cell of it: what clients are handed."""
+
+    weights: Weights
+    mask: Weights | None
+    origin: Weights | None  # the models they began the global round with, where clients need them
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,24 +121,60 @@ class TracedRound:
 
     def round(self, state: State, index: Array, inputs: Inputs) -> tuple[State, Array]:
         """Make one global round; return the state after it, and its mean loss."""
-        schedule = self.algorithm.schedule
+        schedule, way = self.algorithm.schedule, self.algorithm.way
+        memory = state.memory.begin_round(way, self.algorithm.topology.clients) if way.keeps else NOTHING
         dealt = self.deal(state, index, inputs)
-        train = self.train_independent if self.algorithm.shared is None else self.train_lockstep
 
-        def edge_round(models: tuple[Weights, ...], a: Array) -> tuple[tuple[Weights, ...], Array]:
+        def edge_round(carry: tuple[tuple[Weights, ...], Memory], a: Array) -> tuple[Any, Array]:
+            models, memory = carry
             number = index * schedule.edge_rounds + a
             loss = jnp.zeros((), self.task.dtype)
             after = []
             for n, (stack, weights) in enumerate(zip(dealt, models, strict=True)):
-                weights, losses = train(n, weights, stack.mask, number, inputs)
+                weights = self.handed(n, weights, number, inputs)
+                cells = Cells(weights, stack.mask, stack.weights if way.prox_to_round else None)
+                weights, losses, memory = self.train(n, cells, memory, number, inputs)
                 loss += inputs.cell_weight[np.array(stack.ids)] @ losses
                 after.append(weights)
-            return tuple(after), loss
+            return (tuple(after), memory), loss
 
-        models, losses = lax.scan(
-            edge_round, tuple(stack.weights for stack in dealt), jnp.arange(schedule.edge_rounds, dtype=jnp.int32)
-        )
-        return self.merge(state, dealt, models, index, inputs), losses.mean()
+        start = tuple(stack.weights for stack in dealt), memory
+        (models, memory), losses = lax.scan(edge_round, start, jnp.arange(schedule.edge_rounds, dtype=jnp.int32))
+        state = self.merge(state, dealt, models, index, inputs)
+        if way.keeps:
+            state = state._replace(memory=self.remembered(memory, models, inputs))
+        return state, losses.mean()
+
+    def train(
+        self, n: int, cells: Cells, memory: Memory, number: Array, inputs: Inputs
+    ) -> tuple[Weights, Array, Memory]:
+        """Make one edge round of stack `n`; return its cells' models after it, their losses, and clients' memory."""
+        if self.algorithm.shared is not None:
+            return *self.train_lockstep(n, cells, number, inputs), memory
+        if self.algorithm.way.collects:
+            return self.train_collected(n, cells, memory, number, inputs)
+        return *self.train_independent(n, cells, number, inputs), memory
+
+    def handed(self, n: int, models: Weights, number: Array, inputs: Inputs) -> Weights:
+        """Return cells' models as their clients get them."""
+        way, ids = self.algorithm.way, np.array(self.stacks[n], np.int32)
+        if way.downlink is None:
+            return models
+        first = number * self.algorithm.schedule.local_steps
+        return pass_cells(way.downlink, Hop.DOWNLINK, models, self.sent, ids, first, inputs.key)
+
+    def sent(self, path: str) -> bool:
+        """Say whether a client is sent this part of a model, and trains it."""
+        return path in self.task.trainable and not (self.algorithm.shared is not None and self.algorithm.shared(path))
+
+    def remembered(self, memory: Memory, models: tuple[Weights, ...], inputs: Inputs) -> Memory:
+        """Return the memory at the end of a global round; its shapes are those of the state's."""
+        way, schedule = self.algorithm.way, self.algorithm.schedule
+        if way.correction is None:
+            return memory
+        work = schedule.period * inputs.lr
+        control = after_cloud(way, memory.control, inputs.cell_weight, models[0], work)
+        return memory._replace(control=control, shift=memory.shift if way.correction.persistent else {})
 
     def deal(self, state: State, index: Array, inputs: Inputs) -> tuple[Stack, ...]:
         return self.algorithm.deal(state, self.now(index, inputs))
@@ -135,6 +182,15 @@ class TracedRound:
     def merge(
         self, state: State, dealt: tuple[Stack, ...], models: tuple[Weights, ...], index: Array, inputs: Inputs
     ) -> State:
+        if (codec := self.algorithm.way.backhaul) is not None:
+            first = (index + 1) * self.algorithm.schedule.period
+            models = tuple(
+                w | tree.add(pass_cells(
+                    codec, Hop.BACKHAUL, tree.subtract(w, stack.weights), self.task.trainable.__contains__,
+                    np.array(stack.ids, np.int32), first, inputs.key,
+                ), stack.weights)
+                for stack, w in zip(dealt, models, strict=True)
+            )  # fmt: skip
         trained = tuple(stack._replace(weights=w) for stack, w in zip(dealt, models, strict=True))
         return self.algorithm.merge(state, trained, self.now(index, inputs))
 
@@ -144,48 +200,45 @@ class TracedRound:
 
     # An edge round of independent clients
 
-    def train_independent(
-        self, n: int, models: Weights, mask: Weights | None, number: Array, inputs: Inputs
-    ) -> tuple[Weights, Array]:
+    def train_independent(self, n: int, cells: Cells, number: Array, inputs: Inputs) -> tuple[Weights, Array]:
         """Make one edge round of stack `n`; return its cells' models after it, and their losses."""
         chunk = self.chunk_of(n)
         slots = self.slots(n, number, inputs, pad_to=self.mesh.size * chunk)
-        return self.sums(models, mask, slots, chunk, number, inputs, whole=self.whole_cells(n))
+        return self.sums(cells, slots, chunk, number, inputs, whole=self.whole_cells(n))
 
     def slots(self, n: int, number: Array, inputs: Inputs, pad_to: int) -> Slots:
         return draw_slots(len(self.stacks[n]), inputs.tables[n], number, inputs, self.participation, pad_to)
 
     def sums(
-        self, models: Weights, mask: Weights | None, slots: Slots, chunk: int, number: Array, inputs: Inputs, *,
-        whole: bool,
-    ) -> tuple[Weights, Array]:  # fmt: skip
+        self, cells: Cells, slots: Slots, chunk: int, number: Array, inputs: Inputs, *, whole: bool
+    ) -> tuple[Weights, Array]:
         """Train the clients in these slots; return weighted sums of their models and losses, cell by cell."""
-        cells = BY_DEVICE if whole else REPLICATED
+        spec = BY_DEVICE if whole else REPLICATED
         run = jax.shard_map(
             partial(self._sums_on_device, chunk, whole),
             mesh=self.mesh,
-            in_specs=(cells, cells, BY_DEVICE, REPLICATED, INPUT_SPECS),
-            out_specs=cells,
+            in_specs=(spec, BY_DEVICE, REPLICATED, INPUT_SPECS),
+            out_specs=spec,
             check_vma=False,
         )
         first = number * self.algorithm.schedule.local_steps
-        weights, losses = run(models, mask, slots, first, inputs)
+        weights, losses = run(cells, slots, first, inputs)
         return weights, losses
 
     def _sums_on_device(
-        self, chunk: int, whole: bool, models: Weights, mask: Weights | None, slots: Slots, first: Array,
-        inputs: Inputs,
-    ) -> tuple[Weights, Array]:  # fmt: skip
+        self, chunk: int, whole: bool, cells: Cells, slots: Slots, first: Array, inputs: Inputs
+    ) -> tuple[Weights, Array]:
         """Train this device's share of the slots, a chunk at a time; sum over all devices into the cells' models."""
+        models = cells.weights
         count = next(iter(models.values())).shape[0]
         inputs = own_samples(inputs)
         if whole:
             slots = slots._replace(cell=slots.cell - count * lax.axis_index(AXIS))
 
         def client(cell: Array, i: Array) -> tuple[Weights, Array]:
-            weights = {path: w[cell] for path, w in models.items()}
-            own_mask = None if mask is None else {path: w[cell] for path, w in mask.items()}
-            return self._train_client(weights, own_mask, i, first, inputs)
+            own: Cells = jax.tree.map(lambda w: w[cell], cells)
+            update = self._train_client(own, None, NOTHING, i, first, inputs)
+            return update.weights, update.loss
 
         def one(total: Weights, slot: Slots) -> tuple[Weights, Array]:
             weights, loss = client(slot.cell, slot.client)
@@ -205,48 +258,87 @@ class TracedRound:
         return (total, per_cell) if whole else lax.psum((total, per_cell), AXIS)
 
     def _train_client(
-        self, weights: Weights, mask: Weights | None, client: Array, first: Array, inputs: Inputs
-    ) -> tuple[Weights, Array]:
-        """Make one client's `local_steps` from its edge's model."""
-        task, steps = self.task, self.algorithm.schedule.local_steps
+        self, cell: Cells, control: Weights | None, memory: Memory, client: Array, first: Array, inputs: Inputs
+    ) -> Update:
+        """Make one client's local round from its edge's model."""
+        link, steps = Link(cell.mask, cell.origin, control), self.algorithm.schedule.local_steps
+        return local_round(
+            self.task, self.algorithm.way, cell.weights, link, inputs.data.of(client), memory, inputs.key, client,
+            first, steps, inputs.lr,
+        )  # fmt: skip
 
-        def step(carry: tuple[Weights, Any], turn: tuple[Array, Array]) -> tuple[tuple[Weights, Any], Array]:
-            weights, memory = carry
-            k, index = turn
-            loss, gradient, statistics = task.gradient(weights, inputs.data, index, inputs.key, client, k)
-            return task.update(inputs.lr, weights, memory, gradient, statistics, mask), loss
+    # An edge round in which an edge needs all its clients' models at once, or clients have a memory
 
-        turns = (
-            first + jnp.arange(steps, dtype=jnp.int32),
-            task.indices(inputs.key, inputs.data, client, first, steps),
+    def train_collected(
+        self, n: int, cells: Cells, memory: Memory, number: Array, inputs: Inputs
+    ) -> tuple[Weights, Array, Memory]:
+        """Do the same where models are combined by a rule or clients remember: every client's model is kept for it."""
+        way, chunk, first = self.algorithm.way, self.chunk_of(n), number * self.algorithm.schedule.local_steps
+        slots = self.slots(n, number, inputs, pad_to=self.mesh.size * chunk)
+        before = memory._replace(control={})
+        rows: Memory = jax.tree.map(lambda m: m[slots.client], before)
+        run = jax.shard_map(
+            partial(self._each_on_device, chunk),
+            mesh=self.mesh,
+            in_specs=(REPLICATED, REPLICATED, BY_DEVICE, BY_DEVICE, REPLICATED, INPUT_SPECS),
+            out_specs=BY_DEVICE,
+            check_vma=False,
         )
-        (weights, _), losses = lax.scan(step, (weights, task.fresh(inputs.lr, weights)), turns)
-        return weights, losses.mean()
+        updates: Update = run(cells, memory.control, rows, slots, first, inputs)
+        count, real = len(self.stacks[n]), sum(self.active(n))
+        grid, share = cell_grid(self.active(n), slots.share)
+        combined = combine_cells(way.edge_rule, share, {p: w[grid] for p, w in updates.weights.items()}, cells.weights)
+        losses = jax.ops.segment_sum(slots.share * updates.loss, slots.cell, count)
+        after = updates.memory
+        if way.correction is not None:
+            moved = {p: combined[p] - cells.weights[p] for p in memory.control}
+            work = self.algorithm.schedule.local_steps * inputs.lr
+            per_client = {p: w[slots.cell] for p, w in moved.items()}
+            shift = jax.vmap(way.correction.after_edge, (0, 0, None))(after.shift, per_client, work)
+            after = after._replace(shift=shift)
+            part = inputs.weight[slots.client] / inputs.cell_weight[slots.cell] * (jnp.arange(len(slots.cell)) < real)
+            change = {
+                p: jax.ops.segment_sum(jnp.einsum("k,k...->k...", part, w - rows.shift[p]), slots.cell, count)
+                for p, w in shift.items()
+            }
+            control = jax.vmap(way.correction.cell_after_edge)(memory.control, change)
+            memory = memory._replace(control=control)
+        # Slots beyond the real ones repeat the last client, and so write the same rows once more.
+        written = jax.tree.map(lambda all_, own: all_.at[slots.client].set(own), before, after._replace(control={}))
+        return combined, losses, written._replace(control=memory.control)
+
+    def _each_on_device(
+        self, chunk: int, cells: Cells, control: Weights, rows: Memory, slots: Slots, first: Array, inputs: Inputs
+    ) -> Update:
+        """Train this device's share of the slots, a chunk at a time; return each client's update."""
+        inputs = own_samples(inputs)
+
+        def client(turn: tuple[Slots, Memory]) -> Update:
+            slot, memory = turn
+            own: Cells = jax.tree.map(lambda w: w[slot.cell], cells)
+            own_control = {path: w[slot.cell] for path, w in control.items()}
+            return self._train_client(own, own_control, memory, slot.client, first, inputs)
+
+        updates: Update = lax.map(client, (slots, rows), batch_size=chunk if chunk > 1 else None)
+        return updates
 
     # An edge round of cells in lockstep
 
-    def train_lockstep(
-        self, n: int, models: Weights, mask: Weights | None, number: Array, inputs: Inputs
-    ) -> tuple[Weights, Array]:
+    def train_lockstep(self, n: int, cells: Cells, number: Array, inputs: Inputs) -> tuple[Weights, Array]:
         """Do the same where clients share a part of their cell's model."""
-        cells, row = len(self.stacks[n]), np.array(self.active(n))
+        count = len(self.stacks[n])
         slots = self.slots(n, number, inputs, pad_to=1)
-        # One row of slots per cell, short rows filled with slots of share 0; whole rows are shared out to the devices.
-        widest = int(row.max())
-        take = np.cumsum([0, *row[:-1]])[:, None] + np.arange(widest)
-        real = np.arange(widest) < row[:, None]
-        grid = jax.tree.map(lambda x: x[np.where(real, take, take[:, :1])], slots)
-        grid = grid._replace(share=jnp.where(real, grid.share, 0))
-        missing = -cells % self.mesh.size
-        operands = (models, mask, grid.client, grid.share)
+        grid, share = cell_grid(self.active(n), slots.share)  # whole rows are shared out to the devices
+        widest, missing = grid.shape[1], -count % self.mesh.size
+        operands = (cells, slots.client[grid], share)
         operands = jax.tree.map(lambda x: jnp.concatenate([x, jnp.repeat(x[:1], missing, 0)]), operands)
 
         def on_device(operands: Any, first: Array, inputs: Inputs) -> tuple[Weights, Array]:
             inputs = own_samples(inputs)
 
-            def one(cell: Any) -> tuple[Weights, Array]:
-                weights, mask, client, share = cell
-                return self._train_cell(weights, mask, client, share, first, inputs)
+            def one(operands: Any) -> tuple[Weights, Array]:
+                cell, client, share = operands
+                return self._train_cell(cell, client, share, first, inputs)
 
             rows = len(operands[2])
             at_once = min(rows, max(1, self.chunk // widest)) if self.chunk else rows
@@ -263,16 +355,46 @@ class TracedRound:
         )
         first = number * self.algorithm.schedule.local_steps
         weights, losses = run(operands, first, inputs)
-        return {p: w[:cells] for p, w in weights.items()}, losses[:cells]
+        return {p: w[:count] for p, w in weights.items()}, losses[:count]
 
     def _train_cell(
-        self, weights: Weights, mask: Weights | None, client: Array, share: Array, first: Array, inputs: Inputs
+        self, own: Cells, client: Array, share: Array, first: Array, inputs: Inputs
     ) -> tuple[Weights, Array]:
         """Make one cell's `local_steps`, all its clients in lockstep."""
         task, steps = self.task, self.algorithm.schedule.local_steps
         shared = self.algorithm.shared
         assert shared is not None
-        indices = jax.vmap(lambda i: task.indices(inputs.key, inputs.data, i, first, steps), out_axes=1)(client)
+        indices = jax.vmap(lambda i: task.indices(inputs.key, inputs.data.of(i), i, first, steps), out_axes=1)(client)
         turns = (first + jnp.arange(steps, dtype=jnp.int32), indices)
-        cell = Cell(task, shared, mask, client, share, turns, inputs.lr, inputs.data, inputs.key, self.chunk != 1)
-        return LOCKSTEP[self.algorithm.sharing](cell, weights)
+        cell = Cell(task, self.algorithm.way, shared, own.mask, own.origin, client, share, turns, inputs.lr,
+                    inputs.data, inputs.key, self.chunk != 1)  # fmt: skip
+        return LOCKSTEP[self.algorithm.sharing](cell, own.weights)
+
+
+def cell_grid(active: list[int], share: Array) -> tuple[NDArray[np.int64], Array]:
+    """Return, as cells × the most clients of one, slots and their shares; short rows are filled with share 0."""
+    row = np.array(active)
+    take = np.cumsum([0, *row[:-1]])[:, None] + np.arange(row.max())
+    real = np.arange(row.max()) < row[:, None]
+    grid = np.where(real, take, take[:, :1])
+    return grid, jnp.where(real, share[grid], 0)
+
+
+def combine_cells(rule: Rule | None, share: Array, models: Weights, began: Weights) -> Weights:
+    """Combine the models of each cell's clients (cells × clients × …) into the cell's own, one cell after the other."""
+
+    def combine(cell: tuple[Array, Weights, Weights]) -> Weights:
+        share, models, began = cell
+        return tree.weighted_sum(share, models) if rule is None else rule.combine(share, models, began)
+
+    return lax.map(combine, (share, models, began))
+
+
+def pass_cells(
+    codec: Codec, hop: Hop, values: Weights, sent: Callable[[str], bool], ids: NDArray[np.int32], iteration: Array,
+    key: Array,
+) -> Weights:  # fmt: skip
+    """Return what arrives of each cell's values through a codec; paths that are not `sent` through it stay."""
+    coded, rest = tree.split(values, sent)
+    arrived = jax.vmap(lambda cell, own: codec.passed(draw_key(key, hop, cell, iteration), own))(ids, coded)
+    return arrived | rest

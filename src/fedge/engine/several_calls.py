@@ -23,7 +23,7 @@ from fedge.engine.base import Pulse
 from fedge.engine.compiled import CompiledPrograms
 from fedge.engine.inputs import Inputs, Slots
 from fedge.engine.mesh import REPLICATED, place
-from fedge.engine.round import TracedRound
+from fedge.engine.round import Cells, TracedRound
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,11 +40,11 @@ class SeveralCalls:
         for index in range(first, first + count):
             called = _counter(pulse, index, calls)
             dealt = self.run("deal", self._deal, state, np.int32(index), inputs)
-            models, losses = tuple(weights for weights, _ in dealt), np.zeros(schedule.edge_rounds)
+            models, losses = tuple(cells.weights for cells in dealt), np.zeros(schedule.edge_rounds)
             for a in range(schedule.edge_rounds):
                 number = np.int32(index * schedule.edge_rounds + a)
-                sums = [self._edge_round(n, (w, mask), number, inputs, called)
-                        for n, (w, (_, mask)) in enumerate(zip(models, dealt, strict=True))]  # fmt: skip
+                sums = [self._edge_round(n, cells._replace(weights=w), number, inputs, called)
+                        for n, (w, cells) in enumerate(zip(models, dealt, strict=True))]  # fmt: skip
                 models = tuple(weights for weights, _ in sums)
                 for ids, (_, per_cell) in zip(self.traced.stacks, sums, strict=True):
                     losses[a] += weight[list(ids)] @ np.asarray(per_cell, float)
@@ -66,8 +66,11 @@ class SeveralCalls:
         return -(-sum(self.traced.active(n)) // self.traced.mesh.size)
 
     def _edge_round(
-        self, n: int, cells: tuple[Weights, Weights | None], number: Any, inputs: Inputs, called: Callable[[], None]
+        self, n: int, cells: Cells, number: Any, inputs: Inputs, called: Callable[[], None]
     ) -> tuple[Weights, Array]:
+        if self.traced.algorithm.way.downlink is not None:
+            handed = self.run(f"hand {n}", partial(self.traced.handed, n), cells.weights, number, inputs)
+            cells = cells._replace(weights=handed)
         slots = self.run(f"slots {n}", partial(self._slots, n), number, inputs)
         sums: Any = None
         for begin in self._begins(n):
@@ -85,8 +88,9 @@ class SeveralCalls:
 
     # What is compiled
 
-    def _deal(self, state: State, index: Array, inputs: Inputs) -> tuple[tuple[Weights, Weights | None], ...]:
-        return tuple((stack.weights, stack.mask) for stack in self.traced.deal(state, index, inputs))
+    def _deal(self, state: State, index: Array, inputs: Inputs) -> tuple[Cells, ...]:
+        dealt, far = self.traced.deal(state, index, inputs), self.traced.algorithm.way.prox_to_round
+        return tuple(Cells(stack.weights, stack.mask, stack.weights if far else None) for stack in dealt)
 
     def _slots(self, n: int, number: Array, inputs: Inputs) -> Slots:
         """Draw the slots of an edge round, a row for each device."""
@@ -95,12 +99,12 @@ class SeveralCalls:
         return jax.tree.map(lambda x: x.reshape(devices, -1), slots)
 
     def _part(
-        self, n: int, cells: tuple[Weights, Weights | None], slots: Slots, begin: Array, number: Array, inputs: Inputs
+        self, n: int, cells: Cells, slots: Slots, begin: Array, number: Array, inputs: Inputs
     ) -> tuple[Weights, Array]:
         """Train a part of each device's slots, and sum it."""
         size = self.slots_per_call(n)
         part = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, begin, size, axis=1).reshape(-1), slots)
-        return self.traced.sums(*cells, part, 1, number, inputs, whole=False)
+        return self.traced.sums(cells, part, 1, number, inputs, whole=False)
 
     def _merge(self, state: State, index: Array, models: tuple[Weights, ...], inputs: Inputs) -> State:
         dealt: tuple[Stack, ...] = self.traced.deal(state, index, inputs)

@@ -14,10 +14,10 @@ import optax
 from jax import Array
 from numpy.typing import NDArray
 
-from fedge.algorithms import ALGORITHMS
+from fedge.algorithms import algorithm as find_algorithm
 from fedge.core import tree
 from fedge.core.client import Data, Task, normalise
-from fedge.core.contract import State
+from fedge.core.contract import Algorithm, State
 from fedge.core.keys import Purpose, fold, root
 from fedge.core.objective import Objective
 from fedge.core.sampling import SAMPLERS
@@ -34,6 +34,7 @@ from fedge.errors import ConfigError
 from fedge.experiment.config import Config
 from fedge.experiment.tasks import check_model, find_objective, outputs_of
 from fedge.models import Model, make
+from fedge.updates import UPDATES
 
 # SD-FEEL's, 20 for its CNN; ResNet-8's is ResNet-18's by the share of multiply-adds, 12.5 of 555 million.
 CYCLES_PER_BIT = {"resnet18": 10_230, "resnet8": 230}
@@ -123,8 +124,8 @@ def experiment(
         windows=model.windows,
     )
     check_model(model, task, dataset)
-    algorithm = ALGORITHMS[config.algorithm].factory(config, topology, model)
-    if config.messages and (on_client := algorithm.client_stages) is not None:
+    algorithm = make_algorithm(config, topology, model)
+    if algorithm.messages and (on_client := algorithm.client_stages) is not None:
         at_edge = tuple(stage for stage in model.stages if stage not in on_client)
         task = replace(task, split=Split(trained, on_client, at_edge, model.stage_of, objective))
     job = Job(algorithm, task, data, root(config.seed), config.lr, config.participation, config.chunk, config.devices)
@@ -138,6 +139,15 @@ def experiment(
         at = replace(at, unbilled=frozenset(weights) - model.trainable)
     clock = Clock(ledger, at, config.seed, work_of(ledger, weights, model, task, dataset))
     return Experiment(config, dataset, partition, topology, model, job, clock)
+
+
+def make_algorithm(config: Config, topology: Topology, model: Model) -> Algorithm:
+    """Make the configured algorithm, with all that its updates undergo."""
+    entry = find_algorithm(config.algorithm)
+    made = entry.make(config, topology, model, **config.of_own(entry.factory))
+    for update in UPDATES:
+        made = update(made, model, **config.of_own(update))
+    return made
 
 
 def cut_of(on_client: tuple[str, ...] | None, weights: Any, model: Model, task: Task, dataset: Dataset) -> Cut | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedge.algorithms import ALGORITHMS
+from fedge.algorithms import algorithm
 from fedge.core.objective import TASKS
 from fedge.core.topology import GRAPHS
 from fedge.data import DATASETS
@@ -15,41 +15,29 @@ from fedge.experiment.tasks import refuse_labels
 if TYPE_CHECKING:
     from fedge.experiment.config import Config
 
-SPECIFIC = set[str]().union(*(entry.keys for entry in ALGORITHMS.values()))  # keys that only some algorithms read
 CUSTOM = "custom"  # the data set, model or optimiser was passed in from Python
 COUNTABLE = 2**31 - 1  # iterations of a run
 GRAPH_CELLS = 2_000  # the eigenvalues of a graph's mixing matrix then take about 5 s
 
 
-def foreign(algorithm: str) -> set[str]:
-    """Name the keys that other algorithms read and this one does not."""
-    return SPECIFIC - set(ALGORITHMS[algorithm].keys)
-
-
 def check(c: Config) -> None:
     """Refuse combinations that cannot be."""
-    if c.algorithm not in ALGORITHMS:
-        raise ConfigError(unknown("algorithm", c.algorithm, ALGORITHMS))
     if c.data not in (*DATASETS, CUSTOM):
         raise ConfigError(unknown("data", c.data, DATASETS))
     check_sizes(c)
-    for key in sorted(foreign(c.algorithm)):
-        if getattr(c, key) is not None:
-            raise ConfigError(f"{key}={brief(getattr(c, key))} has no meaning for {c.algorithm}; leave {key} out")
-    if c.graph is not None:
-        check_graph(c, c.graph)
+    graph = c.declared.get("graph")
+    if graph is not None:
+        check_graph(c, graph)
     wrong = [
         ("class_split", c.partition != "one_class", "partition=one_class"),
         ("concentration", c.partition != "dirichlet", "partition=dirichlet"),
         ("client_samples", c.partition != "drawn", "partition=drawn"),
-        ("density", c.graph != "erdos_renyi", "graph=erdos_renyi"),
         ("bn", c.model not in ("resnet8", "resnet18"), "model=resnet8 or model=resnet18"),
         ("dropout", c.model not in ("mlp", "cnn"), "model=mlp or model=cnn"),
         ("momentum", c.optimizer != "sgd", "optimizer=sgd"),
     ]
     for key, misplaced, needs in wrong:
-        default = ALGORITHMS[c.algorithm].keys.get(key, type(c).model_fields[key].default)
-        if misplaced and getattr(c, key) != default:
+        if misplaced and getattr(c, key) != type(c).model_fields[key].default:
             raise ConfigError(f"{key}={brief(getattr(c, key))} is only for {needs}; leave {key} out")
     if c.partition == "cell_iid" and c.assign != "random":
         raise ConfigError(f"partition=cell_iid decides the cells itself; leave assign={c.assign} out")
@@ -80,11 +68,14 @@ def check_graph(c: Config, graph: str) -> None:
     if c.cells > GRAPH_CELLS:
         raise ConfigError(f"cells={c.cells} is too many for {c.algorithm}, which needs a matrix over all their pairs; "
                           f"allowed: up to {GRAPH_CELLS}")  # fmt: skip
-    lone = c.cells * (1 - (c.density or 1.0)) ** (c.cells - 1)
+    density, field = c.declared.get("density", 1.0), algorithm(c.algorithm).keys.get("density")
+    if graph != "erdos_renyi" and field is not None and density != field.default:
+        raise ConfigError(f"density={density} is only for graph=erdos_renyi; leave density out")
+    lone = c.cells * (1 - density) ** (c.cells - 1)
     if graph == "erdos_renyi" and lone > 30:  # then one draw in 10¹³ is connected
-        raise ConfigError(f"density={c.density} leaves {lone:.0f} of {c.cells} cells without a link on average; "
+        raise ConfigError(f"density={density} leaves {lone:.0f} of {c.cells} cells without a link on average; "
                           "raise density")  # fmt: skip
     if graph not in GRAPHS or graph == "erdos_renyi":  # the others are what they should be
         from fedge.core.graph import edge_graph
 
-        edge_graph(graph, c.cells, c.density or 1.0, c.seed)
+        edge_graph(graph, c.cells, density, c.seed)

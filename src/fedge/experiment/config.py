@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from fedge import algorithms
 from fedge.algorithms import ALGORITHMS
+from fedge.core.declared import declared, validated
 from fedge.core.objective import TASKS
 from fedge.core.sampling import SAMPLERS
-from fedge.core.topology import GRAPHS
 from fedge.cost.clock import SHANNON
 from fedge.data import ASSIGNMENTS, CLASS_SPLITS, DATASETS, PARTITIONS
 from fedge.engine import ENGINES
@@ -21,6 +24,7 @@ from fedge.experiment.files import resolve_graph
 from fedge.experiment.tasks import METRICS, read_metrics
 from fedge.models import MODELS
 from fedge.plugins import is_name
+from fedge.updates import UPDATES
 
 ROUNDS = 30
 NAMES: dict[str, Iterable[str]] = {  # keys whose values are names of things that stand elsewhere
@@ -39,9 +43,13 @@ Spread = Annotated[float, Field(ge=0, le=10)]
 
 
 class Config(BaseModel):
-    """This holds every key of a run, by the same names everywhere: command line, TOML file, Python, records."""
+    """This holds every key of a run, by the same names everywhere: command line, TOML file, Python, records.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    The fields are what every run has; what its algorithm and updates declare besides is checked like these and kept
+    in `declared`.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
 
     algorithm: str = Field(description="what to run")
 
@@ -52,27 +60,6 @@ class Config(BaseModel):
     )
     local_steps: Count = Field(5, description="τ1, H: SGD steps between edge averages")
     edge_rounds: int = Field(4, ge=1, le=10**5, description="τ2, E/H: edge averages per global round")
-    gossip: int | None = Field(None, ge=0, le=10**5, description="α: exchanges between edges per inter-edge step")
-    graph: str | None = Field(
-        None, description=f"between edges: {', '.join(GRAPHS)}, links such as '0-1 1-2', or a file of them"
-    )
-    density: float | None = Field(None, gt=0, le=1, description="link probability of graph=erdos_renyi")
-    mixing: Literal["optimal", "printed", "mean"] | None = Field(
-        None, description="best constant mixing matrix of the graph, weighted by data or as printed; or the mean"
-    )
-    out_bias: Literal["owner", "shared", "none", "author"] | None = Field(
-        None, description="who trains the biases that belong to no unit of hist"
-    )
-    rescale: Literal["none", "mean"] | None = Field(
-        None, description="evaluate hist's union as the sum or as the mean of its submodels"
-    )
-    cut: str | None = Field(
-        None, description="last client-side stage of a split model; 0: none, top: all; unless given, the first"
-    )
-    server_copies: Literal["shared", "per_client"] | None = Field(
-        None, description="hiersfl's server half: one per cell, or one per client, averaged every iteration"
-    )
-    messages: bool | None = Field(None, description="split steps by explicit messages: the same model, slower")
     participation: float = Field(1.0, gt=0, le=1, description="fraction of each cell's clients in an edge round")
 
     data: str = Field("fashion-mini", description="data set")
@@ -143,7 +130,7 @@ class Config(BaseModel):
     checkpoint_every: int = Field(5, ge=0, le=COUNTABLE, description="rounds between saved states; 0: never")
 
     def __init__(self, /, **values: Any) -> None:
-        require_known(values)
+        require_known(values, values.get("algorithm"))
         try:
             super().__init__(**values)
         except ValidationError as problem:
@@ -156,6 +143,15 @@ class Config(BaseModel):
             raise ConfigError("a configuration is a table of keys and values; `fedge keys` lists the keys")
         return cls(**values)
 
+    @property
+    def declared(self) -> dict[str, Any]:
+        """Return the values of the keys that the algorithm and the updates declare."""
+        return self.__pydantic_extra__ or {}
+
+    def of_own(self, function: Any) -> dict[str, Any]:
+        """Return the values of the keys that this function declares."""
+        return {key: self.declared[key] for key in declared(function)}
+
     def model_post_init(self, context: Any) -> None:
         check(self)
 
@@ -164,14 +160,12 @@ class Config(BaseModel):
     def _fill(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Fill in what depends on other keys: the algorithm's own defaults, the number of rounds, a graph's links."""
         given = {key: value for key, value in values.items() if value is not None}
+        for key in ("algorithm", "data", "model"):  # HierFAVG and MNIST are how people write them
+            if isinstance(given.get(key), str) and not is_name(given[key]):
+                given[key] = given[key].lower()
         for key, value in given.items():
             if isinstance(value, bool) and key in cls.model_fields and "bool" not in str(field(key).annotation):
                 raise ConfigError(f"{key}={value} is not allowed; allowed: {allowed(key)}")
-        for key in ("algorithm", "data", "model"):  # HierFAVG and MNIST are how people write them
-            if isinstance(given.get(key), str):
-                given[key] = given[key].lower()
-        if isinstance(cut := given.get("cut"), int) and abs(cut) < COUNTABLE:
-            given["cut"] = str(cut)
         if isinstance(given.get("task"), str) and not is_name(given["task"]):
             given["task"] = given["task"].lower()
         if given.get("task") in TASKS[1:]:
@@ -182,8 +176,15 @@ class Config(BaseModel):
             given["graph"] = resolve_graph(given["graph"])
         if not {"rounds", "budget_seconds", "budget_bytes"} & given.keys():
             given["rounds"] = ROUNDS
-        name = given.get("algorithm")
-        return (ALGORITHMS[name].keys if isinstance(name, str) and name in ALGORITHMS else {}) | given
+        if not isinstance(name := given.get("algorithm"), str):
+            return given
+        entry, fields = algorithms.algorithm(name), declared_by(name)
+        for key in given.keys() - cls.model_fields.keys() - fields.keys():
+            raise ConfigError(f"{key}={brief(given[key])} has no meaning for {name}; leave {key} out")
+        defaults = {key: field.default for key, field in fields.items()} | entry.defaults
+        return given | {
+            key: _checked(key, given[key], fields[key]) if key in given else defaults[key] for key in fields
+        }
 
     @field_validator(*NAMES)
     @classmethod
@@ -194,24 +195,61 @@ class Config(BaseModel):
         return value
 
 
-def require_known(keys: Iterable[str]) -> None:
+def require_known(keys: Iterable[str], algorithm: Any = None) -> None:
     """Refuse a key that no run has."""
+    own = declared_by(algorithm) if is_name(algorithm) else {}
+    known = all_fields() | own
     for key in keys:
-        if key not in Config.model_fields:
-            near = suggestion(key, Config.model_fields)
+        if key not in known:
+            near = suggestion(key, known)
             raise ConfigError(f"unknown key '{brief(key)}' (`fedge keys` lists them all){near}")
 
 
-def _sentence(error: ErrorDetails) -> str:
-    key, given = str(error["loc"][0]), brief(error["input"])
+def declared_by(algorithm: str) -> dict[str, FieldInfo]:
+    """Return the keys that an algorithm and all updates declare."""
+    found = algorithms.algorithm(algorithm).keys
+    if both := found.keys() & (Config.model_fields.keys() | update_fields().keys()):
+        raise ConfigError(f"key '{min(both)}' of {algorithm} is a key of every run already; give it another name")
+    return found | update_fields()
+
+
+@cache
+def update_fields() -> dict[str, FieldInfo]:
+    """Return the keys that updates declare, which every algorithm has."""
+    return {key: field for update in UPDATES for key, field in declared(update).items()}
+
+
+def all_fields() -> dict[str, FieldInfo]:
+    """Return every key that a run of a known algorithm may have."""
+    known = [*ALGORITHMS.values(), *algorithms.OWN.values()]
+    return Config.model_fields | {k: f for entry in known for k, f in entry.keys.items()} | update_fields()
+
+
+def foreign(algorithm: str) -> set[str]:
+    """Name the keys that other algorithms declare and this one does not."""
+    return all_fields().keys() - Config.model_fields.keys() - declared_by(algorithm).keys()
+
+
+def _checked(key: str, value: Any, field: FieldInfo) -> Any:
+    """Return the value of a declared key as what it takes."""
+    try:
+        if isinstance(value, bool) and "bool" not in str(field.annotation):
+            raise ConfigError(f"{key}={value} is not allowed; allowed: {allowed(key)}")
+        return validated(field, value)
+    except ValidationError as problem:
+        raise ConfigError(_sentence(problem.errors()[0], key)) from None
+
+
+def _sentence(error: ErrorDetails, key: str | None = None) -> str:
+    key, given = key or str(error["loc"][0]), brief(error["input"])
     if error["type"] == "missing":
         return f"{key} is missing; give one of: {', '.join(ALGORITHMS)}"
     near = suggestion(given, words(key)) if words(key) else ""
     return f"{key}={given} is not allowed; allowed: {allowed(key)}{near}"
 
 
-def field(key: str) -> Any:
-    return Config.model_fields[key]
+def field(key: str) -> FieldInfo:
+    return all_fields()[key]
 
 
 def words(key: str) -> list[str]:
@@ -250,7 +288,8 @@ def parse(pairs: list[str]) -> dict[str, str]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals:
-            hint = f"; write {pair}=VALUE" if pair in Config.model_fields else suggestion(pair, Config.model_fields)
+            known = all_fields()
+            hint = f"; write {pair}=VALUE" if pair in known else suggestion(pair, known)
             hint = "; the algorithm goes first" if pair in ALGORITHMS else hint
             raise ConfigError(f"'{brief(pair)}' is not of the form key=value{hint}")
         if key in values:

@@ -112,7 +112,8 @@ class Costs:
     def _rounds_within_budget(self) -> int | None:
         """Count the rounds that the budgets cover, where the first one tells; refuse budgets that do not cover it."""
         config, rates = self._config, self._clock.rates
-        exchanges = (config.gossip or 0) + config.edge_rounds
+        gossip = self._ledger.algorithm.gossip
+        exchanges = (gossip.steps if gossip else 0) + config.edge_rounds
         if exchanges > LONG and not rates.equal:
             log.info("reckoning the simulated seconds of a global round of %d edge rounds and exchanges", exchanges)
         first = self._at(1)

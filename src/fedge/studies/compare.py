@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedge.algorithms import ALGORITHMS
+from fedge import plugins
+from fedge.algorithms import ALGORITHMS, algorithm, installed
 from fedge.core.objective import Objective
 from fedge.data import Dataset
-from fedge.errors import ConfigError, DivergenceError, RunError, StoppedError, unknown
+from fedge.errors import ConfigError, DivergenceError, RunError, StoppedError
 from fedge.experiment.build import Optimiser, experiment
-from fedge.experiment.checks import foreign
-from fedge.experiment.config import Config
+from fedge.experiment.config import Config, foreign
 from fedge.models import Model
 from fedge.runner import files, record
 from fedge.runner.prepare import Given, Keys, ready
@@ -82,8 +82,7 @@ def make_plan(algorithms: Sequence[str], keys: dict[str, Any]) -> Plan:
     if "algorithm" in keys:
         raise ConfigError("algorithm is not a key of a comparison; name the algorithms to compare instead")
     for name in names:
-        if name not in ALGORITHMS:
-            raise ConfigError(unknown("algorithm", name, ALGORITHMS))
+        algorithm(name)
     plan = {name: {"algorithm": name} | {k: v for k, v in keys.items() if k not in foreign(name)} for name in names}
     for chosen in plan.values():
         Config.of(chosen)
@@ -94,9 +93,13 @@ def read_plan(folder: Path) -> Plan:
     """Read what was to be compared; a name that is no algorithm's could lead out of the folder."""
     plan = files.read_json(folder / PLAN)
     for name, chosen in plan.items():
-        if name not in ALGORITHMS or not isinstance(chosen, dict) or chosen.get("algorithm") != name:
+        if not _is_algorithm(name) or not isinstance(chosen, dict) or chosen.get("algorithm") != name:
             raise RunError(f"{folder / PLAN} is damaged ('{name}' with its keys is no run of an algorithm); restore it")
     return plan
+
+
+def _is_algorithm(name: str) -> bool:
+    return name in ALGORITHMS or plugins.is_name(name) or name in installed()
 
 
 def _refuse(plan: Plan, given: Given) -> None:

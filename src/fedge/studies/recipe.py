@@ -12,8 +12,7 @@ from pydantic_core import ErrorDetails
 from fedge.algorithms import ALGORITHMS
 from fedge.data import DATASETS
 from fedge.errors import ConfigError, suggestion, unknown
-from fedge.experiment.checks import foreign
-from fedge.experiment.config import Config
+from fedge.experiment.config import Config, all_fields, foreign
 from fedge.experiment.files import read_toml
 
 Keys = dict[str, Any]  # of a run, as on the command line
@@ -30,8 +29,8 @@ def _keys(keys: Keys) -> Keys:
     for key in keys:
         if key in ("seed", "eval_every"):
             raise ValueError(f"{key} is not for a recipe: it follows from {'seeds' if key == 'seed' else 'points'}")
-        if key not in Config.model_fields:
-            raise ValueError(f"unknown key '{key}' of a run{suggestion(key, Config.model_fields)}")
+        if key not in (known := all_fields()):
+            raise ValueError(f"unknown key '{key}' of a run{suggestion(key, known)}")
     return keys
 
 

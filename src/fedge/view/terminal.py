@@ -13,7 +13,7 @@ from fedge.cost.cuts import Price
 from fedge.data import DATASETS
 from fedge.data.sources import where
 from fedge.experiment.build import Experiment
-from fedge.experiment.config import Config, allowed
+from fedge.experiment.config import Config, all_fields, allowed
 from fedge.runner.result import Result
 from fedge.runner.rows import tested
 from fedge.view.kinds import Kinds, kinds_of
@@ -201,9 +201,9 @@ def keys_table() -> Table:
     table = Table()
     for name in ("key", "default", "takes", "meaning"):
         table.add_column(name, no_wrap=name in ("key", "default"))
-    for key, field in Config.model_fields.items():
+    for key, field in all_fields().items():
         default = "" if field.is_required() or field.default is None else str(field.default)
-        table.add_row(key, default, allowed(key), field.description)
+        table.add_row(key, default, allowed(key), field.description or "")
     return table
 
 

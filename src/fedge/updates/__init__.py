@@ -1,0 +1,12 @@
+"""What may be done to an update on its way has one file for each idea, whatever the algorithm.
+
+An update is a function (algorithm, model, *, its own keys) → algorithm with something done to its updates: like an
+algorithm, it declares its keys by its keyword-only parameters. They are put on in the order of `UPDATES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+UPDATES: tuple[Callable[..., Any], ...] = ()
