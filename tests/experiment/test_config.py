@@ -4,6 +4,7 @@ import networkx as nx
 import pytest
 
 from fedge.algorithms import ALGORITHMS
+from fedge.core.objective import TASKS
 from fedge.core.sampling import SAMPLERS
 from fedge.data import ASSIGNMENTS, CLASS_SPLITS, PARTITIONS
 from fedge.engine import ENGINES
@@ -139,7 +140,7 @@ def test_names_are_those_of_what_they_name():
     """A partition, sampler, engine or model that is added elsewhere is a value of its key at once."""
     assert {key: words(key) for key in NAMES} == {
         "partition": [*PARTITIONS, "natural"], "class_split": list(CLASS_SPLITS), "assign": list(ASSIGNMENTS),
-        "sampler": list(SAMPLERS), "model": list(MODELS), "engine": list(ENGINES),
+        "sampler": list(SAMPLERS), "model": list(MODELS), "engine": list(ENGINES), "task": list(TASKS),
     }  # fmt: skip
     for key, names in NAMES.items():
         needs = {"class_split": {"partition": "one_class"}, "partition": {"data": "mine.npz"}}.get(key, {})

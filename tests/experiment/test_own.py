@@ -29,8 +29,8 @@ def folder(tmp_path, monkeypatch):
 FLOWERS = BASE | {"data": "flowers.csv", "target": "kind", "client_column": "garden", "cells": 2}
 
 
-def made(keys, *given):
-    return experiment(Config.of(keys), *given)
+def made(keys, *given, **arrays):
+    return experiment(Config.of(keys), *given, **arrays)
 
 
 def test_each_natural_client_is_a_client(folder):
@@ -56,7 +56,7 @@ def test_partitions_and_cells_come_from_files_and_arrays_alike(folder):
     (folder / "cells.txt").write_text("\n".join(map(str, cell)))
     keys = BASE | {"data": "mine.npz"}
     files = made(keys | {"partition": "who.npy", "assign": "cells.txt"})
-    arrays = made(keys | {"partition": "custom", "assign": "custom"}, None, None, None, owner, cell.tolist())
+    arrays = made(keys | {"partition": "custom", "assign": "custom"}, owner=owner, cell=cell.tolist())
     for found in (files, arrays):
         assert (found.config.clients, found.config.cells) == (5, 3)
         assert [own.tolist() for own in found.partition.samples] == [
@@ -92,7 +92,11 @@ def test_cells_of_ones_own_say_how_many_clients_there_are(folder):
         ({"data": "flowers.csv", "target": "kind", "partition": "natural"}, ConfigError, "give client_column=COLUMN"),
         ({"data": "flowers.tsv"}, ConfigError, r"unknown data 'flowers.tsv'; allowed: .*\.npz, \.csv.*module:function"),
         ({"data": "gone.csv", "target": "kind"}, DataError, "data=gone.csv is no file in .*; give one that is there"),
-        ({"partition": "who.dat"}, ConfigError, r"partition=who.dat is not allowed; .*natural, FILE\.npy, FILE\.csv"),
+        (
+            {"partition": "who.dat"},
+            ConfigError,
+            r"partition=who.dat is not allowed; .*natural, or your own FILE",
+        ),
         ({"partition": "gone.npy"}, DataError, "partition=gone.npy is no file"),
         ({"assign": "gone.txt"}, DataError, "assign=gone.txt is no file"),
         ({"partition": "who.txt"}, DataError, "has 3 entries, and there are 6,000 training samples"),
@@ -120,20 +124,17 @@ def test_a_path_keeps_its_letters():
     refused("test_fraction=1 is not allowed", data="mine.npz", test_fraction=1)
 
 
-def test_targets_that_are_no_classes_need_their_task():
-    x = np.zeros((40, 2))
-    real = Dataset.of(x, np.linspace(0, 1, 40), x[:1], [0.5], classes=0)
-    with pytest.raises(ConfigError, match="are real numbers, and not classes; give task=regression"):
-        made(BASE | {"data": "custom", "clients": 4, "partition": "iid"}, real)
-    tokens = np.zeros((40, 3), np.int32)
-    text = Dataset.of(tokens, tokens, tokens[:1], tokens[:1])
-    for keys in ({"partition": "shards"}, {"partition": "iid", "assign": "edge_iid"}):
-        with pytest.raises(
-            ConfigError, match="goes by the class of a sample, and those of custom have a label for each"
-        ):
-            made(BASE | {"data": "custom"} | keys, text)
-    with pytest.raises(ConfigError, match="a label for each position, and not classes; give task=tokens"):
-        made(BASE | {"data": "custom", "partition": "iid", "clients": 4}, text)
+def test_numbers_are_predicted_from_a_table(folder):
+    rows = [f"{i},{i % 3},{i / 7:.3f},{i % 4}" for i in range(40)]
+    (folder / "rent.csv").write_text("\n".join(["size,floor,rent,street", *rows]))
+    keys = BASE | {"data": "rent.csv", "target": "rent", "client_column": "street"}
+    found = made(keys | {"task": "regression"})
+    assert (found.dataset.task, found.config.partition, found.config.clients) == ("regression", "natural", 4)
+    assert_readable(hierarchy.label_heatmap(found))
+    with pytest.raises(DataError, match=r"target rent holds 0.143, which is no class; .* for task=regression"):
+        made(keys)
+    with pytest.raises(ConfigError, match="goes by each sample's class, and regression has none"):
+        made(keys | {"task": "regression", "partition": "shards"})
 
 
 def test_classes_are_drawn_by_their_names(folder):

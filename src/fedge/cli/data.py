@@ -56,6 +56,9 @@ def data_partition(
         from fedge.view import hierarchy, plots
 
         place.parent.mkdir(parents=True, exist_ok=True)
-        plots.save(hierarchy.label_heatmap(made), place.with_suffix(""))
+        drawn = hierarchy.label_heatmap(made)
         terminal.say(console, terminal.cell_lines(made))
+        if drawn is None:
+            return
+        plots.save(drawn, place.with_suffix(""))
         terminal.say(console, f"heat map: {place.with_suffix('.png')} (and .pdf)")

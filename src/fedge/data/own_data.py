@@ -47,7 +47,7 @@ class Reading(NamedTuple):
     test_fraction: float = TEST_FRACTION
     target: str | None = None  # columns of a CSV
     client_column: str | None = None
-    real_target: bool = False  # targets stay real numbers
+    task: str | None = "classification"  # what the targets are for; None: what they look like
 
 
 def is_data_file(given: str) -> bool:
@@ -153,17 +153,29 @@ def from_arrays(what: str, name: str, arrays: Arrays, how: Reading) -> Dataset:
 def _dataset(what: str, name: str, arrays: Arrays, how: Reading) -> Dataset:
     targets = [_plain(f"{what}: {part}", arrays[part]) for part in ("y_train", "y_test")]
     about = f"{what}: " + (f"target {brief(how.target)}" if how.target else "y")
+    task = how.task or _likely_task(targets)
     classes, names = None, tuple[str, ...]()
-    if how.real_target:
-        classes, targets = 0, [_real(about, y) for y in targets]
-    elif all(y.ndim == 1 for y in targets):  # labels of positions are integers from 0 already
+    if task == "regression":
+        targets = [_real(about, y) for y in targets]
+    elif task == "classification" and all(y.ndim == 1 for y in targets):
         both, names = number_classes(about, np.concatenate(targets))
         classes, targets = max(len(names), int(both.max()) + 1), np.split(both, [len(targets[0])])
     client = number_clients(what, arrays[CLIENT], len(targets[0])) if CLIENT in arrays else None
     return Dataset.of(
-        arrays["x_train"], targets[0], arrays["x_test"], targets[1], name=name, classes=classes, class_names=names,
-        client=client,
+        arrays["x_train"], targets[0], arrays["x_test"], targets[1], name=name, classes=classes, task=task,
+        class_names=names, client=client,
     )  # fmt: skip
+
+
+def _likely_task(targets: list[NDArray[Any]]) -> str:
+    """Say what targets look as if they were for, where a task of the user's own decides what becomes of them."""
+    if all(y.ndim > 1 and y.dtype.kind in "iu" for y in targets):
+        return "tokens"
+    try:
+        values = np.concatenate(targets).astype(np.float64)
+    except ValueError:  # words
+        return "classification"
+    return "classification" if (values == np.floor(values)).all() else "regression"
 
 
 def _refuse_fraction(what: str, how: Reading) -> None:

@@ -162,6 +162,7 @@ PARTITIONS: dict[str, Callable[[Request], Sequence[Indices] | Indices]] = {
     "dirichlet": dirichlet,
     "drawn": draw,
 }
+BY_LABEL = ("shards", "cell_iid", "one_class", "dirichlet")  # these ask for each sample's class
 CLASS_SPLITS: dict[str, Callable[[Request], list[Indices]]] = {
     "balanced": balanced,
     "equal_shards": equal_shards,

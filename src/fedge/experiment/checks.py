@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fedge.algorithms import algorithm
+from fedge.core.objective import TASKS
 from fedge.core.topology import GRAPHS
 from fedge.data import ASSIGNMENTS, DATASETS, PARTITIONS
 from fedge.data.own_data import TEST_FRACTION, is_own, is_table
 from fedge.data.partition import check_counts
 from fedge.errors import ConfigError, brief, suggestion
+from fedge.experiment.tasks import refuse_labels
 
 if TYPE_CHECKING:
     from fedge.experiment.config import Config
@@ -40,6 +42,8 @@ def check(c: Config) -> None:
             raise ConfigError(f"{key}={brief(getattr(c, key))} is only for {needs}; leave {key} out")
     if c.partition == "cell_iid" and c.assign != "random":
         raise ConfigError(f"partition=cell_iid decides the cells itself; leave assign={c.assign} out")
+    if c.task in TASKS:
+        refuse_labels(c, c.task)
     if c.engine == "reference" and (c.devices > 1 or c.chunk > 1):
         raise ConfigError("devices and chunk are only for engine=vectorised; leave them out")
 

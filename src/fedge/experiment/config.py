@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 from fedge import algorithms
 from fedge.algorithms import ALGORITHMS
 from fedge.core.declared import declared, validated
+from fedge.core.objective import TASKS
 from fedge.core.sampling import SAMPLERS
 from fedge.cost.clock import SHANNON
 from fedge.data import ASSIGNMENTS, CLASS_SPLITS, DATASETS, PARTITIONS
@@ -22,12 +23,14 @@ from fedge.engine import ENGINES
 from fedge.errors import ConfigError, brief, suggestion
 from fedge.experiment.checks import COUNTABLE, CUSTOM, NATURAL, check
 from fedge.experiment.files import resolve_graph
+from fedge.experiment.tasks import METRICS, read_metrics
 from fedge.models import MODELS
 from fedge.plugins import is_name
 from fedge.updates import UPDATES
 
 ROUNDS = 30
 NAMES: dict[str, Iterable[str]] = {  # keys whose values are names of things that stand elsewhere
+    "task": (*TASKS, CUSTOM),
     "partition": (*PARTITIONS, NATURAL, CUSTOM),
     "class_split": CLASS_SPLITS,
     "assign": (*ASSIGNMENTS, CUSTOM),
@@ -37,6 +40,7 @@ NAMES: dict[str, Iterable[str]] = {  # keys whose values are names of things tha
 }
 OWN = {  # keys whose values may also be names of what is the user's own
     "data": [*(f"FILE{kind}" for kind in DATA_FILES), "package.module:function"],
+    "task": ["package.module:function"],
     "partition": [f"FILE{kind}" for kind in NUMBER_FILES],
     "assign": [f"FILE{kind}" for kind in NUMBER_FILES],
 }
@@ -73,8 +77,11 @@ class Config(BaseModel):
     test_fraction: float = Field(
         TEST_FRACTION, ge=1e-9, le=0.999, description="part held out where data of your own have no test part"
     )
+    task: str = Field("classification", description="what is learnt: loss and metrics, of fedge or your own")
     partition: str = Field(
-        "shards", description="who gets which samples; natural: as the data say; a file: a client for each sample"
+        "shards",
+        description="who gets which samples; natural: as the data say; a file: a client for each sample; unless given, "
+        "iid for tasks without classes",
     )
     class_split: str = Field("balanced", description="how partition=one_class deals the classes")
     concentration: float = Field(0.5, ge=1e-3, le=1e6, description="Dirichlet parameter of partition=dirichlet")
@@ -132,6 +139,11 @@ class Config(BaseModel):
     train_eval: bool = Field(
         False, description="also evaluate on all training data: history gains global_loss and objective"
     )
+    metrics: str = Field(
+        "",
+        description="also find: cells, clients (the tested model on the training samples of each; the worst tenth of "
+        "clients), f1 (macro-F1 on the test set)",
+    )
     eval_every: Count = Field(1, description="rounds between evaluations")
     checkpoint_every: int = Field(5, ge=0, le=COUNTABLE, description="rounds between saved states; 0: never")
 
@@ -174,6 +186,12 @@ class Config(BaseModel):
                 raise ConfigError(f"{key}={value} is not allowed; allowed: {allowed(key)}")
         if given.get("client_column") is not None:
             given.setdefault("partition", NATURAL)
+        if isinstance(given.get("task"), str) and not is_name(given["task"]):
+            given["task"] = given["task"].lower()
+        if given.get("task") in TASKS[1:]:
+            given = {"partition": "iid"} | given
+        if "metrics" in given:
+            given["metrics"] = read_metrics(given["metrics"])
         if "graph" in given:
             given["graph"] = resolve_graph(given["graph"])
         if not {"rounds", "budget_seconds", "budget_bytes"} & given.keys():
@@ -192,7 +210,8 @@ class Config(BaseModel):
     @classmethod
     def _known(cls, value: str, info: ValidationInfo) -> str:
         key = info.field_name or ""
-        if value not in NAMES[key] and not (key in OWN and is_number_file(value)):
+        own = is_name(value) if key == "task" else key in OWN and is_number_file(value)
+        if value not in NAMES[key] and not own:
             raise ValueError
         return value
 
@@ -264,8 +283,10 @@ def words(key: str) -> list[str]:
 
 def allowed(key: str) -> str:
     """Say what a key takes: names, or a kind of number and its limits."""
+    if key == "metrics":
+        return METRICS
     if words(key):
-        return ", ".join([*words(key), *OWN.get(key, [])])
+        return ", ".join(words(key)) + (f", or your own {', '.join(OWN[key])}" if key in OWN else "")
     kind = str(field(key).annotation)
     noun = (
         "true or false"

@@ -7,14 +7,15 @@ from typing import Any
 
 from numpy.typing import ArrayLike, NDArray
 
+from fedge.core.objective import TASKS
 from fedge.data import ASSIGNMENTS, DATASETS, PARTITIONS, Dataset, load
 from fedge.data.own_data import Reading, is_own, load_own
 from fedge.data.own_numbers import check_cells, check_owners, read_numbers
 from fedge.errors import ConfigError, brief
 from fedge.experiment.checks import CUSTOM, NATURAL
 from fedge.experiment.config import Config
+from fedge.experiment.tasks import find_objective, outputs_of
 
-BY_LABEL = ("shards", "cell_iid", "one_class", "dirichlet", "edge_iid", "edge_niid")
 Shape = tuple[int, ...]
 
 
@@ -22,24 +23,24 @@ def load_data(config: Config) -> Dataset:
     """Return the data set that a configuration names."""
     if not is_own(config.data):
         return load(config.data)
-    real = getattr(config, "task", "classification") == "regression"
-    how = Reading(config.seed, config.test_fraction, config.target, config.client_column, real)
+    task = config.task if config.task in TASKS else None
+    how = Reading(config.seed, config.test_fraction, config.target, config.client_column, task)
     return load_own(config.data, how)
 
 
 def shape_of_data(config: Config) -> tuple[Shape, int, int]:
-    """Return the shape of a sample, the number of classes, and the bytes of each number as it is stored."""
+    """Return the shape of a sample, the outputs of a model for it, and the bytes of each number as it is stored."""
     if config.data in DATASETS:
         return DATASETS[config.data].shape, 10, 1
     dataset = load_data(config)
-    return dataset.shape, dataset.classes, dataset.x_train.dtype.itemsize
+    outputs = outputs_of(find_objective(config, dataset, None), config)
+    return dataset.shape, outputs, dataset.x_train.dtype.itemsize
 
 
 def settle(
     config: Config, dataset: Dataset, owner: ArrayLike | None, cell: ArrayLike | None
 ) -> tuple[Config, NDArray[Any] | None, NDArray[Any] | None]:
     """Return a configuration that says how many clients and cells there are, and who owns what where that is given."""
-    _check_labels(config, dataset)
     owners = _owners(config, dataset, owner)
     cells = _cells(config, cell)
     counts = {} if cells is None else {"cells": int(cells.max()) + 1}
@@ -88,19 +89,3 @@ def _passed_in(key: str, given: ArrayLike | None) -> ArrayLike:
     if given is None:
         raise ConfigError(f"{key}=custom means an array passed in from Python; pass it (again)")
     return given
-
-
-def _check_labels(config: Config, dataset: Dataset) -> None:
-    """Refuse what needs one class for each sample where there is none."""
-    if dataset.y_train.ndim > 1:
-        for key in ("partition", "assign"):
-            if getattr(config, key) in BY_LABEL:
-                raise ConfigError(
-                    f"{key}={getattr(config, key)} goes by the class of a sample, and those of {dataset.name} have a "
-                    f"label for each position; use {'iid, drawn or natural' if key == 'partition' else 'random'}"
-                )
-    task = getattr(config, "task", "classification")
-    if task == "classification" and (dataset.classes == 0 or dataset.y_train.ndim > 1):
-        found = "real numbers" if dataset.classes == 0 else "a label for each position"
-        fitting = "regression" if dataset.classes == 0 else "tokens"
-        raise ConfigError(f"the targets of {dataset.name} are {found}, and not classes; give task={fitting}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from fedge.data import DATASETS, Dataset
 from fedge.experiment.build import Experiment, Optimiser
 from fedge.experiment.checks import CUSTOM
 from fedge.models import Model
-from fedge.plugins import is_name
+from fedge.plugins import find, is_name, source_digest
 from fedge.runner.sources import sources
 
 LENGTH = ("rounds", "budget_seconds", "budget_bytes")  # may be given anew when a run is resumed: it goes on for longer
@@ -94,10 +94,33 @@ def objects(made: Experiment, optimiser: Optimiser | None) -> dict[str, Any]:
         found["model"] = model_digest(made)
     if made.config.optimizer == CUSTOM and optimiser is not None:
         found["optimizer"] = optimiser_digest(made.model, optimiser)
+    if made.config.task == CUSTOM:
+        found["task"] = objective_digest(made)
+    if is_name(made.config.task):
+        found["task_file"] = source_digest(find("task", made.config.task, ("dataset",)))
     return found
 
 
+def objective_digest(made: Experiment) -> str:
+    """Make a digest of the loss and of what the metrics are means of."""
+    objective, y = made.job.task.objective, made.dataset.y_train
+    forward, weights, sample = traced_model(made)
+    outputs = jax.eval_shape(forward, weights, sample)[0]
+    targets = jax.ShapeDtypeStruct((2, *y.shape[1:]), jax.dtypes.canonicalize_dtype(y.dtype))
+
+    def values(outputs: Any, targets: Any) -> Any:
+        return [objective.metric(name).each(outputs, targets) for name in objective.names]
+
+    return program_digest(values, outputs, targets, note=str(objective.names))
+
+
 def model_digest(made: Experiment) -> str:
+    model, (forward, weights, sample) = made.model, traced_model(made)
+    return program_digest(forward, weights, sample, note=str((sorted(model.axes.items()), model.stages)))
+
+
+def traced_model(made: Experiment) -> tuple[Callable[[Any, Any], Any], Any, Any]:
+    """Return a model's forward pass, and the shapes of its weights and of two inputs."""
     model, dtype = made.model, made.job.task.dtype
     weights = jax.eval_shape(lambda: model.initialise(root(0)))
     kind = dtype if np.issubdtype(made.dataset.x_train.dtype, np.floating) else made.dataset.x_train.dtype
@@ -106,7 +129,7 @@ def model_digest(made: Experiment) -> str:
     def forward(weights: Any, x: Any) -> Any:
         return model(weights, x, train=True, key=root(0))
 
-    return program_digest(forward, weights, sample, note=str((sorted(model.axes.items()), model.stages)))
+    return forward, weights, sample
 
 
 def optimiser_digest(model: Model, optimiser: Optimiser) -> str:

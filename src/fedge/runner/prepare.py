@@ -10,6 +10,7 @@ from typing import Any
 import jax
 from numpy.typing import ArrayLike
 
+from fedge.core.objective import Objective
 from fedge.data import Dataset
 from fedge.engine import Engine
 from fedge.errors import ConfigError
@@ -32,6 +33,7 @@ class Given:
     dataset: Dataset | None
     model: Model | None
     optimiser: Optimiser | None
+    objective: Objective | None = None
     partition: ArrayLike | None = None  # a client for each training sample
     assign: ArrayLike | None = None  # a cell for each client
 
@@ -51,22 +53,27 @@ class Given:
         custom = {key: CUSTOM for key, value in passed.items() if value is not None}
         if self.dataset is not None:  # a known name stands for known bits only
             custom["data"] = self.dataset.name if identity.is_known(self.dataset) else CUSTOM
+            custom |= {"task": self.dataset.task} if "task" not in keys else {}
+        if self.objective is not None:
+            custom["task"] = CUSTOM
+            if self.objective.task != "classification" and not {"partition"} & (keys.keys() | self.arrays):
+                custom["partition"] = "iid"
         config = Config.of(dict(keys) | custom)
         self.check(config)
         return config
 
     def check(self, config: Config) -> None:
         """Refuse a configuration that names an object which was not passed in."""
-        passed = {"data": self.dataset, "model": self.model, "optimizer": self.optimiser, **self.arrays}
-        for key in ("data", "model", "optimizer", "partition", "assign"):
-            if getattr(config, key) == CUSTOM and passed.get(key) is None:
+        passed = {"data": self.dataset, "model": self.model, "optimizer": self.optimiser, "task": self.objective}
+        for key in (*passed, "partition", "assign"):
+            if getattr(config, key) == CUSTOM and (passed | self.arrays).get(key) is None:
                 raise ConfigError(
                     f"{key}=custom means an object passed in from Python; pass it (again) or name one of: "
                     f"{allowed(key)}"
                 )
 
     def experiment(self, config: Config) -> Experiment:
-        return experiment(config, self.dataset, self.model, self.optimiser, self.partition, self.assign)
+        return experiment(config, self.dataset, self.model, self.optimiser, self.objective, self.partition, self.assign)
 
 
 def _is_array(given: Any) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from fedge.core.objective import Objective
 from fedge.data import Dataset
 from fedge.errors import ConfigError, RunError
 from fedge.experiment.build import Experiment, Optimiser
@@ -30,22 +31,23 @@ log = logging.getLogger(__name__)
 def run(
     config: Config | Keys | None = None, *, out: str | Path | None = None, resume: str | Path | None = None,
     dataset: Dataset | None = None, model: Model | str | None = None, optimiser: Optimiser | None = None,
-    listener: Listener | None = None, cache: ProgramCache | None = None, hosts: str | None = None,
-    stop: StopRequest | None = None, **keys: Any,
+    objective: Objective | None = None, listener: Listener | None = None, cache: ProgramCache | None = None,
+    hosts: str | None = None, stop: StopRequest | None = None, **keys: Any,
 ) -> Result:  # fmt: skip
     """Run one experiment. Keys are those of the command line: `fedge.run(algorithm="hierfavg", clients=20)`.
 
-    `dataset`, `model` and `optimiser` (learning rate → optax transformation) may be objects of your own in place of
-    the configured ones; `partition` may be an array with a client for each training sample, `assign` one with a cell
-    for each client. `resume` continues the run in that folder, with more `rounds` or a larger budget if given.
-    Runs with one `cache` share compiled programs. `hosts` is for one run by several processes (docs/hosts.md); the
-    first of them writes. A run that diverges raises `DivergenceError`, which holds the result so far.
+    `dataset`, `model`, `optimiser` (learning rate → optax transformation) and `objective` (loss and metrics) may be
+    objects of your own in place of the configured ones; `partition` may be an array with a client for each training
+    sample, `assign` one with a cell for each client. `resume` continues the run in that folder, with more `rounds`
+    or a larger budget if given. Runs with one `cache` share compiled programs. `hosts` is for one run by several
+    processes (docs/hosts.md); the first of them writes. A run that diverges raises `DivergenceError`, which holds the
+    result so far.
     """
     began = time.perf_counter()
     if isinstance(model, str):
         keys, model = keys | {"model": model}, None
     plain = config.model_dump(exclude_unset=True) if isinstance(config, Config) else dict(config or {})
-    given, plain = Given(dataset, model, optimiser).take_arrays(plain | keys)
+    given, plain = Given(dataset, model, optimiser, objective).take_arrays(plain | keys)
     listener = listener or Listener()
     if resume is not None:
         if config is not None or out is not None:

@@ -13,9 +13,10 @@ from fedge.errors import ConfigError, RunError, brief
 from fedge.plugins import find, is_name, source_digest
 
 OBJECTS = {
-    "data": "data set", "model": "model", "optimizer": "optimiser", "partition": "partition", "assign": "list of cells",
+    "data": "data set", "model": "model", "optimizer": "optimiser", "task": "objective", "task_file": "task's file",
+    "partition": "partition", "assign": "list of cells",
 }  # fmt: skip
-TRACED = ("model", "optimizer")  # their digests are those of programs
+TRACED = ("model", "optimizer", "task")  # their digests are those of programs
 FILES = {"data": is_data_file, "partition": is_number_file, "assign": is_number_file}
 
 

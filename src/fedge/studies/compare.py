@@ -10,6 +10,7 @@ from typing import Any
 
 from fedge import plugins
 from fedge.algorithms import ALGORITHMS, algorithm, installed
+from fedge.core.objective import Objective
 from fedge.data import Dataset
 from fedge.errors import ConfigError, DivergenceError, RunError, StoppedError
 from fedge.experiment.build import Optimiser
@@ -30,7 +31,8 @@ Plan = dict[str, dict[str, Any]]  # algorithm → the keys of its run
 def compare(
     algorithms: Sequence[str] = (), config: Keys | None = None, *, out: str | Path | None = None,
     resume: str | Path | None = None, dataset: Dataset | None = None, model: Model | str | None = None,
-    optimiser: Optimiser | None = None, listener: Listener | None = None, stop: StopRequest | None = None, **keys: Any,
+    optimiser: Optimiser | None = None, objective: Objective | None = None, listener: Listener | None = None,
+    stop: StopRequest | None = None, **keys: Any,
 ) -> dict[str, Result]:  # fmt: skip
     """Run each algorithm (unless named, each paper's own) with the same keys; return results by name.
 
@@ -38,7 +40,7 @@ def compare(
     those. The runs lie in one folder, one sub-folder each. `resume` finishes a comparison that was stopped: runs that
     are over are read back, one that was cut short goes on. A run that diverges ends alone: its result says so.
     """
-    given, keys = Given(dataset, None, optimiser).take_arrays(dict(config or {}) | keys)
+    given, keys = Given(dataset, None, optimiser, objective).take_arrays(dict(config or {}) | keys)
     if resume is not None:
         if algorithms or out is not None or keys:
             raise ConfigError("a resumed comparison keeps its own configuration and folder; give resume alone")
@@ -63,8 +65,9 @@ def compare(
             where = given.arrays | ({"resume": place} if record.begun(place) else {"config": chosen, "out": place})
             try:
                 results[name] = run(
-                    **where, dataset=dataset, model=model, optimiser=optimiser, listener=listener, stop=stop
-                )
+                    **where, dataset=dataset, model=model, optimiser=optimiser, objective=objective, listener=listener,
+                    stop=stop,
+                )  # fmt: skip
             except DivergenceError as problem:
                 log.warning("%s", problem)
                 results[name] = problem.result

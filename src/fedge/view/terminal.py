@@ -11,11 +11,13 @@ from rich.table import Table
 
 from fedge.cost.cuts import Price
 from fedge.data import DATASETS
-from fedge.data.dataset import Strata
 from fedge.data.sources import where
 from fedge.experiment.build import Experiment
 from fedge.experiment.config import Config, all_fields, allowed
 from fedge.runner.result import Result
+from fedge.runner.rows import tested
+from fedge.view.kinds import Kinds, kinds_of
+from fedge.view.numbers import metric_text, on_request, words
 
 BARS = " ▁▂▃▄▅▆▇█"
 SHOWN = 4  # cells drawn side by side, where there are more than fit into 80 columns
@@ -45,15 +47,13 @@ def topology_picture(made: Experiment, compared: bool = False) -> str:
     Algorithms that are compared share one hierarchy, so its edges are drawn although the first may not use them.
     """
     edges = compared or made.job.algorithm.has_edges
-    cell, cells, (label, classes, _) = made.topology.cell, made.topology.cells, made.dataset.strata
+    cell, cells, kinds = made.topology.cell, made.topology.cells, kinds_of(made)
     drawn = cells if cells <= SHOWN + 1 else SHOWN
-    labels = made.partition.label_counts(label, classes)
-    group = -(-classes // BARS_SHOWN)  # classes in one bar
     columns = []
     for d in range(drawn):
         own = cell == d
-        bars = np.add.reduceat(labels[own].sum(0), np.arange(0, classes, group))
-        columns.append((f"edge {d}", f"{own.sum():,} client{'s' if own.sum() > 1 else ''}", sparkline(bars)))
+        bars = "" if kinds is None else bars_of(kinds.of_client[own].sum(0))
+        columns.append((f"edge {d}", f"{own.sum():,} client{'s' if own.sum() > 1 else ''}", bars))
     if cells > drawn:
         columns.append((f"+{cells - drawn:,} more", "", "") if edges else ("", f"+{cells - drawn:,} more", ""))
     total = WIDTH * len(columns)
@@ -62,21 +62,26 @@ def topology_picture(made: Experiment, compared: bool = False) -> str:
         lines = ["no cloud: edges exchange models with their neighbours".center(total)]
     rows = range(3) if edges else range(1, 3)
     lines += ["".join(column[row].center(WIDTH) for column in columns) for row in rows]
-    each = bars_mean(made.dataset.strata, group, "classes" if made.dataset.classes else "ranges of the target")
-    if edges:
-        lines.append(f"(bars: samples of {each} in a cell)".center(total))
-    else:
-        lines.append("(no edges: every client talks to the cloud;".center(total))
-        lines.append(f"bars: samples of {each} in a cell)".center(total))
+    notes = [] if edges else ["no edges: every client talks to the cloud"]
+    notes += [] if kinds is None else [f"bars: samples of {each_kind(kinds)} in a cell"]
+    if notes:
+        lines += [line.center(total) for line in f"({'; '.join(notes)})".replace("; ", ";\n").splitlines()]
     return "\n".join(line.rstrip() for line in lines)
 
 
-def bars_mean(strata: Strata, group: int, noun: str) -> str:
-    """Say what the bars of a cell stand for: classes by their names, where these fit into a line."""
-    named = ", ".join(strata.names)
-    if group == 1 and 0 < len(named) <= NAMED:
+def bars_of(counts: NDArray[np.int64]) -> str:
+    """Draw a bar for each kind of samples, or for several together where there are many."""
+    return sparkline(np.add.reduceat(counts, np.arange(0, len(counts), -(-len(counts) // BARS_SHOWN))))
+
+
+def each_kind(kinds: Kinds) -> str:
+    """Say what one bar stands for."""
+    group = -(-kinds.count // BARS_SHOWN)
+    if kinds.name != "class":
+        return f"each {kinds.name}"
+    if group == 1 and 0 < len(named := ", ".join(kinds.names)) <= NAMED:
         return named
-    return f"each of the {strata.kinds} {noun}" if group == 1 else f"every {group} of the {strata.kinds} {noun}"
+    return f"each of the {kinds.count} classes" if group == 1 else f"every {group} of the {kinds.count} classes"
 
 
 def _wire(columns: int) -> str:
@@ -131,13 +136,15 @@ def describe(made: Experiment) -> str:
 
 
 def result_table(results: list[Result]) -> Table:
-    table = Table()
-    for name in ("algorithm", "final accuracy", "test loss", "simulated s", "sent MB", "client steps/s", "wall s"):
+    table, (main, *others) = Table(), tested(results[0].final)
+    heads = {name: f"final {words(name)}" if name == main else words(name) for name in (main, *others)}
+    heads["loss"] = "test loss"
+    for name in ("algorithm", *heads.values(), "simulated s", "sent MB", "client steps/s", "wall s"):
         table.add_column(name, justify="left" if name == "algorithm" else "right")
     for r in results:
         sent = sum(r.final["bytes"].values()) / 1e6
         table.add_row(
-            r.algorithm, f"{r.final['accuracy']:.1%}", shown(r.final["loss"], ".4f"),
+            r.algorithm, *(metric_text(r.final, name) for name in heads),
             f"{r.final['simulated_seconds']:,.1f}", f"{sent:,.0f}",
             f"{r.client_steps_per_second:,.0f}", f"{r.wall_seconds:.1f}",
         )  # fmt: skip
@@ -184,12 +191,6 @@ def cut_lines(prices: list[Price]) -> str:
     return "\n".join(lines)
 
 
-def shown(number: float | None, how: str) -> str:
-    if number is None:
-        return "diverged"
-    return format(number, how if abs(number) < 1e6 else ".3g")
-
-
 def data_lines() -> str:
     """Write one line per data set: what it is and where it would be read from."""
     lines = []
@@ -212,16 +213,17 @@ def keys_table() -> Table:
 
 def cell_lines(made: Experiment) -> str:
     """Write the samples per cell and class, one line per cell."""
-    (label, classes, names), cells = made.dataset.strata, made.topology.cells
-    counts = made.partition.label_counts(label, classes)
+    cells, kinds = made.topology.cells, kinds_of(made)
+    counts = made.partition.size[:, None] if kinds is None else kinds.of_client
     order = np.argsort(made.topology.cell, kind="stable")
     clients = np.bincount(made.topology.cell)
     rows = np.add.reduceat(counts[order], np.cumsum(clients) - clients)
-    heads = [name[:LETTERS] for name in names] or [str(c) for c in range(classes)]
-    width = max(5, *map(len, heads))
+    heads = [] if kinds is None else [name[:LETTERS] for name in kinds.names] or [str(c) for c in range(kinds.count)]
+    width = max([5, *map(len, heads)])
     lines = [f"{'cell':>4} {'clients':>7} {'samples':>7}  " + " ".join(f"{head:>{width}}" for head in heads)]
     for d in range(min(cells, LISTED)):
-        lines.append(f"{d:>4} {clients[d]:>7} {rows[d].sum():>7}  " + " ".join(f"{n:>{width}}" for n in rows[d]))
+        each = " ".join(f"{n:>{width}}" for n in rows[d][: len(heads)])
+        lines.append(f"{d:>4} {clients[d]:>7} {rows[d].sum():>7}  {each}")
     if cells > LISTED:
         lines.append(f"and {cells - LISTED:,} more cells")
     return "\n".join(lines)
@@ -241,8 +243,9 @@ def run_lines(summary: dict[str, Any]) -> str:
     if summary["command"]:
         lines.append(f"  command: {summary['command']}")
     if row is not None:
-        accuracy, loss = shown(row.get("accuracy"), ".1%"), shown(row.get("loss"), ".4f")
-        lines.append(f"  round {row['round']}{length}: accuracy {accuracy}, loss {loss}")
+        numbers = ", ".join(f"{words(name)} {metric_text(row, name)}" for name in tested(row))
+        lines.append(f"  round {row['round']}{length}: {numbers}")
+        lines += [f"  {said}"] if (said := on_request(row)) else []
     if "verified" in summary:
         lines.append("  as it was written: " + "; ".join(summary["verified"]))
     return "\n".join(lines)
