@@ -64,7 +64,7 @@ class _Columns:
         named = " and ".join(f"{brief(self.names[c], 40)} ('{brief(row[c], 40)}')" for c in words[:5])
         return DataError(
             f"{self.what}: no number stands in row {number:,} of {named}; write categories as columns of 0 and 1, or "
-            "leave the column out"
+            "leave the column out of the file"
         )
 
     def missing(self, column: int, number: int) -> DataError:
