@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fedge.algorithms import algorithm as find_algorithm
 from fedge.core import tree
@@ -28,10 +28,11 @@ from fedge.cost.clock import Clock, Rates
 from fedge.cost.cuts import Price, place_of, prices
 from fedge.cost.ledger import Cut, Ledger
 from fedge.cost.work import multiply_adds
-from fedge.data import DATASETS, Dataset, Partition, distribute, load
+from fedge.data import Dataset, Partition, distribute
 from fedge.engine import Job
 from fedge.errors import ConfigError
 from fedge.experiment.config import Config
+from fedge.experiment.own import load_data, settle, shape_of_data
 from fedge.experiment.tasks import check_model, find_objective, outputs_of
 from fedge.models import Model, make
 from fedge.updates import UPDATES
@@ -93,14 +94,17 @@ class Experiment:
 
 def experiment(
     config: Config, dataset: Dataset | None = None, model: Model | None = None, optimiser: Optimiser | None = None,
-    objective: Objective | None = None,
+    objective: Objective | None = None, owner: ArrayLike | None = None, cell: ArrayLike | None = None,
 ) -> Experiment:  # fmt: skip
-    dataset = dataset or load(config.data)
+    """Build what a configuration names; objects passed in stand for what it calls custom. `owner` is the client of each
+    training sample, `cell` the cell of each client."""
+    dataset = dataset or load_data(config)
     objective = find_objective(config, dataset, objective)
+    config, owner, cell = settle(config, dataset, owner, cell)
     partition = distribute(
-        dataset.y_train, clients=config.clients, cells=config.cells, partition=config.partition, seed=config.seed,
-        classes=dataset.classes, how=config.assign, class_split=config.class_split,
-        concentration=config.concentration, client_samples=config.client_samples,
+        dataset.strata.label, clients=config.clients, cells=config.cells, partition=config.partition, seed=config.seed,
+        classes=dataset.strata.kinds, how=config.assign, class_split=config.class_split,
+        concentration=config.concentration, client_samples=config.client_samples, owner=owner, cell=cell,
     )  # fmt: skip
     topology = Topology.of(partition.cell, partition.size)
     model = model or make_model(config, dataset.shape, outputs_of(objective, config))
@@ -161,11 +165,11 @@ def cut_of(on_client: tuple[str, ...] | None, weights: Any, model: Model, task: 
 
 
 def cut_prices(config: Config) -> list[Price]:
-    """Price every place to cut the configured model; this needs the shape of the data, not the data."""
-    shape = DATASETS[config.data].shape
-    model = make_model(config, shape, 10)
+    """Price every place to cut the configured model; this needs the shape of the data, not a known set itself."""
+    shape, classes, width = shape_of_data(config)
+    model = make_model(config, shape, classes)
     schedule = Schedule(config.local_steps, config.edge_rounds)
-    return prices(model, config.batch, schedule, rates(config, math.prod(shape), 1))
+    return prices(model, config.batch, schedule, rates(config, math.prod(shape), width))
 
 
 def work_of(ledger: Ledger, weights: Any, model: Model, task: Task, dataset: Dataset) -> NDArray[Any]:

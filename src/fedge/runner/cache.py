@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedge.core.contract import State
 from fedge.core.tree import Weights
+from fedge.data.own_data import is_own
 from fedge.engine import ENGINES, Engine, Stacked
 from fedge.engine.evaluate import Evaluator, Shares
 from fedge.experiment.build import Experiment
@@ -107,8 +108,10 @@ def shape_of(made: Experiment) -> str:
 
 
 def _custom(made: Experiment) -> bool:
-    """Say whether objects were passed in: all have one name, so nothing made for one may serve another."""
-    return CUSTOM in (made.config.data, made.config.model, made.config.optimizer, made.config.task)
+    """Say whether objects were passed in, which all have one name, or data are the user's own, which may change with
+    the seed: nothing made for one may serve another."""
+    config = made.config
+    return CUSTOM in (config.data, config.model, config.optimizer, config.task) or is_own(config.data)
 
 
 def _evaluator(made: Experiment, x: Any, y: Any) -> Evaluator:

@@ -1,7 +1,7 @@
 """One digest says what a run is: whatever it is resumed from must carry the same.
 
-identity = SHA-256 of the configuration (how long to run and on which devices left out), the data, what was passed in
-           from Python, and the source files of fedge
+identity = SHA-256 of the configuration (how long to run and on which devices left out), the data, files and functions
+           of one's own, what was passed in from Python, and the source files of fedge
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from fedge.data import DATASETS, Dataset
 from fedge.experiment.build import Experiment, Optimiser
 from fedge.experiment.checks import CUSTOM
 from fedge.models import Model
-from fedge.plugins import find, is_name, source_digest
+from fedge.plugins import is_name
+from fedge.runner.sources import sources
 
 LENGTH = ("rounds", "budget_seconds", "budget_bytes")  # may be given anew when a run is resumed: it goes on for longer
 LAYOUT = ("devices", "chunk")  # where it runs; another layout costs bit identity and nothing else
@@ -53,6 +54,8 @@ def data_digests(dataset: Dataset) -> dict[str, str]:
     for name in ARRAYS:
         array = getattr(dataset, name)
         found[name] = digest_of(array_digest(array), str(array.shape), str(array.dtype))
+    if dataset.client is not None:
+        found["client"] = array_digest(dataset.client)
     return found | {"scale": digest_of(str(dataset.scale)), "classes": str(dataset.classes)}
 
 
@@ -74,18 +77,27 @@ def is_known(dataset: Dataset) -> bool:
 
 
 def objects(made: Experiment, optimiser: Optimiser | None) -> dict[str, Any]:
-    """Make digests of what was passed in from Python; a program's is that of the operations it is traced to."""
-    found: dict[str, Any] = {}
+    """Make digests of what is the user's own: files, functions, and what was passed in from Python.
+
+    A program's is that of the operations it is traced to.
+    """
+    found: dict[str, Any] = {**sources(made.config.model_dump())}
     if made.config.data == CUSTOM:
         found["data"] = data_digests(made.dataset)
+    elif is_name(made.config.data):
+        found["data"] |= data_digests(made.dataset)
+    if made.config.partition == CUSTOM:
+        found["partition"] = digest_of(array_digest(made.partition.order), array_digest(made.partition.size))
+    if made.config.assign == CUSTOM:
+        found["assign"] = array_digest(made.partition.cell)
     if made.config.model == CUSTOM:
         found["model"] = model_digest(made)
     if made.config.optimizer == CUSTOM and optimiser is not None:
         found["optimizer"] = optimiser_digest(made.model, optimiser)
     if made.config.task == CUSTOM:
         found["task"] = objective_digest(made)
-    if is_name(made.config.task):
-        found["task_file"] = source_digest(find("task", made.config.task, ("dataset",)))
+    elif is_name(made.config.task):
+        found["task"] |= {"program": objective_digest(made)}
     return found
 
 

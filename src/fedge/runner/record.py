@@ -34,6 +34,7 @@ from fedge.runner.checkpoint import DamagedError, Notes
 from fedge.runner.environment import environment, now
 from fedge.runner.identity import differences, digest_of, identity
 from fedge.runner.rows import NUMBERS, Row, read_rows, regular_and_last, row_of
+from fedge.runner.sources import require_same
 
 RUN, CONFIG, METRICS = "run.json", "config.json", "metrics.jsonl"
 WEIGHTS, LEDGER, RESULT = "weights.safetensors", "ledger.json", "result.json"
@@ -235,12 +236,8 @@ def changes(record: Record, objects: Mapping[str, Any]) -> list[str]:
     """Name what has changed since a run was begun, for people to be told; refuse what makes it another run."""
     now, then = environment(int(record.about["seed"])), record.about
     changed = [key for key in ("code", "versions", "processor", "backend") if then.get(key) != now[key]]
-    for key, what in (("data", "data set"), ("model", "model"), ("optimizer", "optimiser"),
-                      ("task", "objective"), ("task_file", "task's file")):  # fmt: skip
-        if then["objects"].get(key) != objects.get(key):
-            traced = key not in ("data", "task_file") and then["versions"].get("jax") != now["versions"]["jax"]
-            if not traced:  # other versions of JAX write the same function otherwise
-                raise RunError(f"the {what} passed in is not the one {record.folder} was begun with; pass that one")
+    same_jax = then["versions"].get("jax") == now["versions"]["jax"]
+    require_same(record.folder, then["objects"], objects, same_jax=same_jax)
     return changed
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from fedge.algorithms import ALGORITHMS, algorithm, installed
 from fedge.core.objective import Objective
 from fedge.data import Dataset
 from fedge.errors import ConfigError, DivergenceError, RunError, StoppedError
-from fedge.experiment.build import Optimiser, experiment
+from fedge.experiment.build import Optimiser
+from fedge.experiment.checks import CUSTOM
 from fedge.experiment.config import Config, foreign
 from fedge.models import Model
 from fedge.runner import files, record
@@ -38,7 +40,7 @@ def compare(
     those. The runs lie in one folder, one sub-folder each. `resume` finishes a comparison that was stopped: runs that
     are over are read back, one that was cut short goes on. A run that diverges ends alone: its result says so.
     """
-    keys = dict(config or {}) | keys
+    given, keys = Given(dataset, None, optimiser, objective).take_arrays(dict(config or {}) | keys)
     if resume is not None:
         if algorithms or out is not None or keys:
             raise ConfigError("a resumed comparison keeps its own configuration and folder; give resume alone")
@@ -47,8 +49,8 @@ def compare(
     else:
         if isinstance(model, str):
             keys, model = keys | {"model": model}, None
-        plan = make_plan(algorithms, keys)
-        _refuse(plan, Given(dataset, model, optimiser, objective))
+        plan = make_plan(algorithms, keys | dict.fromkeys(given.arrays, CUSTOM))
+        _refuse(plan, replace(given, model=model))
         folder = Path(out) if out is not None else default_folder("compare")
         record.claim(folder, PLAN)
     results: dict[str, Result] = {}
@@ -60,7 +62,7 @@ def compare(
             place = folder / name
             if place.is_symlink():
                 raise RunError(f"{place} is a link to another place; a comparison writes into its own folder only")
-            where: dict[str, Any] = {"resume": place} if record.begun(place) else {"config": chosen, "out": place}
+            where = given.arrays | ({"resume": place} if record.begun(place) else {"config": chosen, "out": place})
             try:
                 results[name] = run(
                     **where, dataset=dataset, model=model, optimiser=optimiser, objective=objective, listener=listener,
@@ -108,6 +110,6 @@ def _refuse(plan: Plan, given: Given) -> None:
         config = given.resolve(chosen)
         with ready(config, config.devices):
             try:
-                experiment(config, given.dataset, given.model, given.optimiser, given.objective)
+                given.experiment(config)
             except ConfigError as problem:
                 raise ConfigError(f"{name}: {problem}; or name the algorithms to compare") from None

@@ -64,7 +64,7 @@ def curves(results: list[Result]) -> Figure:
     figure.legend(loc="outside lower center", ncols=6, frameon=False)
     c = results[0].config
     figure.suptitle(
-        f"{c.data}, {c.partition}, {c.model}: {c.clients:,} clients in {c.cells:,} cells, "
+        f"{Path(c.data).name}, {Path(c.partition).name}, {c.model}: {c.clients:,} clients in {c.cells:,} cells, "
         f"{c.edge_rounds} × {c.local_steps} steps per round",
         fontsize=10,
     )
