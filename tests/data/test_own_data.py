@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedge.data import PARTITIONS, distribute
+from fedge.data import PARTITIONS, Dataset, distribute
 from fedge.data.own_data import Reading, load_file, load_own, number_classes
 from fedge.errors import ConfigError, DataError
 
@@ -194,12 +194,12 @@ def test_arrays_with_and_without_a_test_part(npz):
 def test_real_targets_and_labels_of_positions_are_carried(npz, csv):
     real = Reading(task="regression")
     data = load_file(npz(x=X, y=Y / 2), real)
-    assert (data.classes, data.task, data.y_train.dtype) == (0, "regression", np.float64)
+    assert (data.classes, data.task) == (0, "regression")
     assert (data.y_train == data.x_train[:, 0] / 2 % 3 / 2).all()
     table = load_file(csv("a,y\n1,0.5\n2,7\n3,-1e3\n"), real._replace(target="y"))
     assert sorted([*table.y_train.tolist(), *table.y_test.tolist()]) == [-1000, 0.5, 7]
     refused("must be numbers for task=regression", csv("a,y\n1,0.5\n2,x\n"), real._replace(target="y"))
-    refused("NaN, infinite", npz(x=X, y=np.full(10, np.inf)), real)
+    refused("finite", npz(x=X, y=np.full(10, np.inf)), real)
     tokens = np.arange(40, dtype=np.int32).reshape(10, 4) % 9
     text = load_file(npz(x=tokens, y=np.roll(tokens, -1, 1)), Reading(task="tokens"))
     assert text.y_train.shape == (8, 4)
@@ -210,13 +210,13 @@ def test_a_task_of_ones_own_gets_targets_as_they_look(npz, csv):
     """Its objective is made from the data set, so the data set comes first."""
     own = Reading(task=None)
     tokens = np.arange(40, dtype=np.int32).reshape(10, 4)
-    for y, task in [
-        (Y, "classification"),
-        (Y / 2, "regression"),
-        (tokens, "tokens"),
-        (Y.astype(str), "classification"),
-    ]:
-        assert load_file(npz(x=X, y=y), own).task == task
+    looks = {
+        "classification": (Y, Y.astype(str), np.array(list("ab") * 5)),
+        "regression": (Y / 2,),
+        "tokens": (tokens,),
+    }
+    for task, targets in looks.items():
+        assert {load_file(npz(x=X, y=y), own).task for y in targets} == {task}
     assert load_file(csv("a,y\n1,0.5\n2,7\n"), own._replace(target="y")).task == "regression"
 
 
@@ -320,3 +320,14 @@ def test_partitions_of_any_number_of_classes(partition, classes):
     assert dealt.label_counts(labels, classes).shape == (30, classes)
     if partition != "drawn":
         assert sorted(dealt.order) == list(range(300))
+
+
+def test_real_targets_are_dealt_by_their_tenths():
+    y = np.random.default_rng(0).normal(size=1000)
+    data = Dataset.of(np.zeros((1000, 1)), y, np.zeros((1, 1)), [0.0], classes=0)
+    label, kinds, names = data.strata
+    assert kinds == len(names) == 10
+    assert np.bincount(label).tolist() == [100] * 10
+    assert [y[label == k].max() < y[label == k + 1].min() for k in range(9)] == [True] * 9
+    same = Dataset.of(np.zeros((3, 1)), [2.0, 2.0, 2.0], np.zeros((1, 1)), [0.0], classes=0)
+    assert set(same.strata.label) == {0}

@@ -139,8 +139,9 @@ def test_every_key_says_what_it_takes_and_means():
 def test_names_are_those_of_what_they_name():
     """A partition, sampler, engine or model that is added elsewhere is a value of its key at once."""
     assert {key: words(key) for key in NAMES} == {
-        "partition": [*PARTITIONS, "natural"], "class_split": list(CLASS_SPLITS), "assign": list(ASSIGNMENTS),
-        "sampler": list(SAMPLERS), "model": list(MODELS), "engine": list(ENGINES), "task": list(TASKS),
+        "task": list(TASKS), "partition": [*PARTITIONS, "natural"], "class_split": list(CLASS_SPLITS),
+        "assign": list(ASSIGNMENTS),
+        "sampler": list(SAMPLERS), "model": list(MODELS), "engine": list(ENGINES),
     }  # fmt: skip
     for key, names in NAMES.items():
         needs = {"class_split": {"partition": "one_class"}, "partition": {"data": "mine.npz"}}.get(key, {})

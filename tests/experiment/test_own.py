@@ -1,8 +1,11 @@
 """Data, a partition and cells of one's own, from keys to an experiment. Nothing is trained here."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from fedge.core.objective import Objective
 from fedge.data import Dataset
 from fedge.errors import ConfigError, DataError
 from fedge.experiment.build import cut_prices, experiment
@@ -92,11 +95,7 @@ def test_cells_of_ones_own_say_how_many_clients_there_are(folder):
         ({"data": "flowers.csv", "target": "kind", "partition": "natural"}, ConfigError, "give client_column=COLUMN"),
         ({"data": "flowers.tsv"}, ConfigError, r"unknown data 'flowers.tsv'; allowed: .*\.npz, \.csv.*module:function"),
         ({"data": "gone.csv", "target": "kind"}, DataError, "data=gone.csv is no file in .*; give one that is there"),
-        (
-            {"partition": "who.dat"},
-            ConfigError,
-            r"partition=who.dat is not allowed; .*natural, or your own FILE",
-        ),
+        ({"partition": "who.dat"}, ConfigError, r"partition=who.dat is not allowed; .*natural, FILE\.npy, FILE\.csv"),
         ({"partition": "gone.npy"}, DataError, "partition=gone.npy is no file"),
         ({"assign": "gone.txt"}, DataError, "assign=gone.txt is no file"),
         ({"partition": "who.txt"}, DataError, "has 3 entries, and there are 6,000 training samples"),
@@ -124,6 +123,17 @@ def test_a_path_keeps_its_letters():
     refused("test_fraction=1 is not allowed", data="mine.npz", test_fraction=1)
 
 
+def test_targets_that_are_no_classes_need_their_task():
+    x = np.zeros((40, 2))
+    real = Dataset.of(x, np.linspace(0, 1, 40), x[:1], [0.5], classes=0)
+    with pytest.raises(ConfigError, match="are real numbers, and not classes; give task=regression"):
+        made(BASE | {"data": "custom", "clients": 4, "partition": "iid"}, real)
+    tokens = np.zeros((40, 3), np.int32)
+    text = Dataset.of(tokens, tokens, tokens[:1], tokens[:1])
+    with pytest.raises(ConfigError, match="a label for each position, and not classes; give task=tokens"):
+        made(BASE | {"data": "custom", "partition": "iid", "clients": 4}, text)
+
+
 def test_numbers_are_predicted_from_a_table(folder):
     rows = [f"{i},{i % 3},{i / 7:.3f},{i % 4}" for i in range(40)]
     (folder / "rent.csv").write_text("\n".join(["size,floor,rent,street", *rows]))
@@ -131,6 +141,8 @@ def test_numbers_are_predicted_from_a_table(folder):
     found = made(keys | {"task": "regression"})
     assert (found.dataset.task, found.config.partition, found.config.clients) == ("regression", "natural", 4)
     assert_readable(hierarchy.label_heatmap(found))
+    price = cut_prices(Config.of(keys | {"task": "regression", "algorithm": "hiersfl"}))[0]
+    assert (price.parameters, price.place.bits) == (2 * 300 + 300 + 300 + 1, 32)
     with pytest.raises(DataError, match=r"target rent holds 0.143, which is no class; .* for task=regression"):
         made(keys)
     with pytest.raises(ConfigError, match="goes by each sample's class, and regression has none"):
@@ -163,6 +175,8 @@ def test_arrays_are_told_from_keys():
     assert keys == {"assign": "random", "cells": 3}
     assert list(given.arrays) == ["partition"]
     assert given.resolve(BASE | keys).partition == "custom"
+    regression = Objective(lambda outputs, targets: (outputs[:, 0] - targets) ** 2, task="regression", outputs=1)
+    assert replace(given, objective=regression).resolve(BASE | keys).partition == "custom"
     with pytest.raises(ConfigError, match="partition=3 is not allowed"):
         Given(None, None, None).resolve(BASE | {"partition": 3})
 

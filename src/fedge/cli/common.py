@@ -100,7 +100,7 @@ def gather(pairs: list[str], file: Path | None, seed: int | None) -> dict[str, A
     for key in ("partition", "assign"):
         if isinstance(keys.get(key), list):
             raise ConfigError(f"{key} is a list; write it into a file, one integer a line, and give {key}=FILE.txt")
-    for key in ("data", "model", "optimizer", "task", "partition", "assign"):
+    for key in ("data", "model", "optimizer", "partition", "assign", "task"):
         if str(keys.get(key)).lower() == CUSTOM:
             raise ConfigError(f"{key}=custom means an object passed in from Python; name one of: {allowed(key)}")
     return keys
@@ -146,10 +146,9 @@ def figures(results: list[Result], folder: Path) -> list[Path]:
     made = next((e for e in every if e.job.algorithm.has_edges), every[0])
     drawn = {
         "curves": plots.curves(results),
+        "labels": hierarchy.label_heatmap(made),
         "topology": hierarchy.topology(made),
     }
-    if (labels := hierarchy.label_heatmap(made)) is not None:
-        drawn["labels"] = labels
     for r in results:
         if graph := hierarchy.edge_graph(r.experiment):
             drawn["graph"] = graph

@@ -56,9 +56,6 @@ def data_partition(
         from fedge.view import hierarchy, plots
 
         place.parent.mkdir(parents=True, exist_ok=True)
-        drawn = hierarchy.label_heatmap(made)
+        plots.save(hierarchy.label_heatmap(made), place.with_suffix(""))
         terminal.say(console, terminal.cell_lines(made))
-        if drawn is None:
-            return
-        plots.save(drawn, place.with_suffix(""))
         terminal.say(console, f"heat map: {place.with_suffix('.png')} (and .pdf)")

@@ -173,7 +173,7 @@ def _likely_task(targets: list[NDArray[Any]]) -> str:
         return "tokens"
     try:
         values = np.concatenate(targets).astype(np.float64)
-    except ValueError:  # words
+    except ValueError:  # words, or parts of different shapes, which are refused as such
         return "classification"
     return "classification" if (values == np.floor(values)).all() else "regression"
 

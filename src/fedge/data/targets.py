@@ -1,4 +1,4 @@
-"""Targets that are no classes: numbers to predict (regression), and labels for each position (tokens)."""
+"""Targets that are no classes: real numbers to predict (regression), and labels for each position (tokens)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedge.core.objective import TASKS
-from fedge.errors import ConfigError, DataError, unknown
+from fedge.errors import DataError
 
 LARGEST = 3e38  # what a float32 can hold
-
-
-def require_task(task: str) -> None:
-    if task not in TASKS:
-        raise ConfigError(unknown("task", task, TASKS))
 
 
 def numbers(what: str, y: NDArray[Any]) -> NDArray[Any]:
@@ -23,20 +17,21 @@ def numbers(what: str, y: NDArray[Any]) -> NDArray[Any]:
     if np.issubdtype(y.dtype, np.integer) or y.dtype == np.float64:
         return y.astype(np.float64, copy=False)
     if y.dtype.name not in ("float16", "bfloat16", "float32"):
-        raise DataError(f"{what} targets must be numbers, not {y.dtype}; give floats or integers")
+        raise DataError(f"{what} targets must be finite real numbers where classes=0, not {y.dtype}; give floats or "
+                        "integers, or leave classes out")  # fmt: skip
     return y.astype(np.float32)
 
 
 def check_numbers(what: str, y: NDArray[Any], samples: int) -> None:
     if not np.issubdtype(y.dtype, np.floating):
-        raise DataError(f"{what} targets of regression must be floats, not {y.dtype}; make the set with Dataset.of")
+        raise DataError(f"{what} targets where classes=0 must be floats, not {y.dtype}; make the set with Dataset.of")
     _check_count(what, y, samples)
     good = np.isfinite(y) & (np.abs(y, where=np.isfinite(y), out=np.zeros_like(y)) <= LARGEST)
     if not good.all():
-        first = int(np.argmin(good.reshape(samples, -1).all(1)))
+        first, count = int(np.argmin(good.reshape(samples, -1).all(1))), int(np.count_nonzero(~good))
         raise DataError(
-            f"{what} targets have {int(np.count_nonzero(~good)):,} values that are NaN, infinite or beyond a float32, "
-            f"the first in sample {first}; replace them or leave their samples out"
+            f"{what} targets must be finite real numbers where classes=0, and {count:,} are NaN, infinite or beyond a "
+            f"float32, the first in sample {first}; mend them or leave their samples out"
         )
 
 

@@ -102,8 +102,8 @@ def experiment(
     objective = find_objective(config, dataset, objective)
     config, owner, cell = settle(config, dataset, owner, cell)
     partition = distribute(
-        dataset.y_train, clients=config.clients, cells=config.cells, partition=config.partition, seed=config.seed,
-        classes=dataset.classes, how=config.assign, class_split=config.class_split,
+        dataset.strata.label, clients=config.clients, cells=config.cells, partition=config.partition, seed=config.seed,
+        classes=dataset.strata.kinds, how=config.assign, class_split=config.class_split,
         concentration=config.concentration, client_samples=config.client_samples, owner=owner, cell=cell,
     )  # fmt: skip
     topology = Topology.of(partition.cell, partition.size)
@@ -169,7 +169,7 @@ def cut_prices(config: Config) -> list[Price]:
     shape, classes, width = shape_of_data(config)
     model = make_model(config, shape, classes)
     schedule = Schedule(config.local_steps, config.edge_rounds)
-    return prices(model, config.batch, schedule, rates(config, math.prod(shape), width))
+    return prices(model, config.batch, schedule, rates(config, math.prod(shape), width), width)
 
 
 def work_of(ledger: Ledger, weights: Any, model: Model, task: Task, dataset: Dataset) -> NDArray[Any]:

@@ -189,7 +189,7 @@ class Config(BaseModel):
         if isinstance(given.get("task"), str) and not is_name(given["task"]):
             given["task"] = given["task"].lower()
         if given.get("task") in TASKS[1:]:
-            given = {"partition": "iid"} | given
+            given.setdefault("partition", "iid")
         if "metrics" in given:
             given["metrics"] = read_metrics(given["metrics"])
         if "graph" in given:
@@ -286,7 +286,7 @@ def allowed(key: str) -> str:
     if key == "metrics":
         return METRICS
     if words(key):
-        return ", ".join(words(key)) + (f", or your own {', '.join(OWN[key])}" if key in OWN else "")
+        return ", ".join([*words(key), *OWN.get(key, [])])
     kind = str(field(key).annotation)
     noun = (
         "true or false"

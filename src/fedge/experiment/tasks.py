@@ -20,6 +20,7 @@ from fedge.plugins import find, is_name
 if TYPE_CHECKING:
     from fedge.experiment.config import Config
 
+TARGETS = {"classification": "classes", "regression": "real numbers", "tokens": "a label for each position"}
 METRICS = f"some of {', '.join(ON_REQUEST)}, with commas between"  # what the key `metrics` takes
 
 
@@ -40,10 +41,8 @@ def find_objective(config: Config, dataset: Dataset, given: Objective | None) ->
     """Return the objective passed in, the one that the user's function makes for the data set, or fedge's own."""
     objective = given or _make(config.task, dataset)
     if objective.task != dataset.task:
-        raise ConfigError(
-            f"task={brief(config.task)} needs the targets of {objective.task}, and {dataset.name} has those of "
-            f"{dataset.task}; write task={dataset.task}, or make the data set with task={objective.task}"
-        )
+        found, needed = TARGETS[dataset.task], TARGETS[objective.task]
+        raise ConfigError(f"the targets of {dataset.name} are {found}, and not {needed}; give task={dataset.task}")
     refuse_labels(config, objective.task)
     if "f1" in config.metrics.split(",") and objective.predict is None:
         raise ConfigError(f"metrics=f1 needs classes to predict, and task={brief(config.task)} has none; leave f1 out")

@@ -110,8 +110,8 @@ def shape_of(made: Experiment) -> str:
 def _custom(made: Experiment) -> bool:
     """Say whether objects were passed in, which all have one name, or data are the user's own, which may change with
     the seed: nothing made for one may serve another."""
-    c = made.config
-    return CUSTOM in (c.data, c.model, c.optimizer, c.task) or is_own(c.data)
+    config = made.config
+    return CUSTOM in (config.data, config.model, config.optimizer, config.task) or is_own(config.data)
 
 
 def _evaluator(made: Experiment, x: Any, y: Any) -> Evaluator:

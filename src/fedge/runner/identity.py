@@ -23,7 +23,7 @@ from fedge.data import DATASETS, Dataset
 from fedge.experiment.build import Experiment, Optimiser
 from fedge.experiment.checks import CUSTOM
 from fedge.models import Model
-from fedge.plugins import find, is_name, source_digest
+from fedge.plugins import is_name
 from fedge.runner.sources import sources
 
 LENGTH = ("rounds", "budget_seconds", "budget_bytes")  # may be given anew when a run is resumed: it goes on for longer
@@ -96,8 +96,8 @@ def objects(made: Experiment, optimiser: Optimiser | None) -> dict[str, Any]:
         found["optimizer"] = optimiser_digest(made.model, optimiser)
     if made.config.task == CUSTOM:
         found["task"] = objective_digest(made)
-    if is_name(made.config.task):
-        found["task_file"] = source_digest(find("task", made.config.task, ("dataset",)))
+    elif is_name(made.config.task):
+        found["task"] |= {"program": objective_digest(made)}
     return found
 
 

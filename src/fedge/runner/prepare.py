@@ -56,7 +56,7 @@ class Given:
             custom |= {"task": self.dataset.task} if "task" not in keys else {}
         if self.objective is not None:
             custom["task"] = CUSTOM
-            if self.objective.task != "classification" and not {"partition"} & (keys.keys() | self.arrays):
+            if self.objective.task != "classification" and not {"partition"} & {*keys, *self.arrays}:
                 custom["partition"] = "iid"
         config = Config.of(dict(keys) | custom)
         self.check(config)
@@ -64,9 +64,10 @@ class Given:
 
     def check(self, config: Config) -> None:
         """Refuse a configuration that names an object which was not passed in."""
-        passed = {"data": self.dataset, "model": self.model, "optimizer": self.optimiser, "task": self.objective}
-        for key in (*passed, "partition", "assign"):
-            if getattr(config, key) == CUSTOM and (passed | self.arrays).get(key) is None:
+        passed: dict[str, Any] = {"data": self.dataset, "model": self.model, "optimizer": self.optimiser}
+        passed |= {"task": self.objective, **self.arrays}
+        for key in ("data", "model", "optimizer", "task", "partition", "assign"):
+            if getattr(config, key) == CUSTOM and passed.get(key) is None:
                 raise ConfigError(
                     f"{key}=custom means an object passed in from Python; pass it (again) or name one of: "
                     f"{allowed(key)}"

@@ -38,10 +38,10 @@ def run(
 
     `dataset`, `model`, `optimiser` (learning rate → optax transformation) and `objective` (loss and metrics) may be
     objects of your own in place of the configured ones; `partition` may be an array with a client for each training
-    sample, `assign` one with a cell for each client. `resume` continues the run in that folder, with more `rounds`
-    or a larger budget if given. Runs with one `cache` share compiled programs. `hosts` is for one run by several
-    processes (docs/hosts.md); the first of them writes. A run that diverges raises `DivergenceError`, which holds the
-    result so far.
+    sample, `assign` one with a cell for each client. `resume` continues the run in that folder, with more `rounds` or a
+    larger budget if given. Runs with one `cache` share compiled programs. `hosts` is for one run by several processes
+    (docs/hosts.md); the first of them writes. A run that diverges raises `DivergenceError`, which holds the result so
+    far.
     """
     began = time.perf_counter()
     if isinstance(model, str):

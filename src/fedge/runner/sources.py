@@ -13,10 +13,11 @@ from fedge.errors import ConfigError, RunError, brief
 from fedge.plugins import find, is_name, source_digest
 
 OBJECTS = {
-    "data": "data set", "model": "model", "optimizer": "optimiser", "task": "objective", "task_file": "task's file",
-    "partition": "partition", "assign": "list of cells",
+    "data": "data set", "model": "model", "optimizer": "optimiser", "partition": "partition", "assign": "list of cells",
+    "task": "objective",
 }  # fmt: skip
 TRACED = ("model", "optimizer", "task")  # their digests are those of programs
+FUNCTIONS = {"data": (), "task": ("dataset",)}  # what these functions take
 FILES = {"data": is_data_file, "partition": is_number_file, "assign": is_number_file}
 
 
@@ -27,20 +28,21 @@ def sources(config: Mapping[str, Any]) -> dict[str, dict[str, str]]:
         given = config[key]
         if is_file(given):
             found[key] = {"file": given, "sha256": _sha256(Path(given))}
-        elif key == "data" and is_name(given):
-            found[key] = {"function": given, "source": source_digest(find(key, given, ()))}
+    for key, takes in FUNCTIONS.items():
+        if is_name(given := config[key]):
+            found[key] = {"function": given, "source": source_digest(find(key, given, takes))}
     return found
 
 
 def require(folder: Path, then: Mapping[str, Any]) -> None:
     """Refuse to go on with a run whose files or functions have gone, or whose files have changed."""
-    for key in FILES:
+    for key in {**FILES, **FUNCTIONS}:
         was = then.get(key)
         if not isinstance(was, dict):
             continue
         if "function" in was:
             try:
-                find(key, was["function"], ())
+                find(key, was["function"], FUNCTIONS[key])
             except ConfigError as problem:
                 raise RunError(f"{folder} was begun with a function that is not found: {problem}") from None
         elif "file" in was:

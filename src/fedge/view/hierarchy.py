@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from fedge.core.contract import Gossip
 from fedge.experiment.build import Experiment
-from fedge.view.kinds import kinds_of
 from fedge.view.plots import COLOURS, tidy
 from fedge.view.terminal import range_of
 
@@ -184,13 +183,10 @@ def _columns(cell: Integers, commonest: Integers) -> _Columns:
     return _Columns(order, start, own[start], says)
 
 
-def label_heatmap(made: Experiment) -> Figure | None:
-    """Draw what share of its samples each client has of each class (or tenth of the targets), and above it how many
-    samples they are; None where samples have no labels of their own."""
-    kinds, samples = kinds_of(made), made.partition.size
-    if kinds is None:
-        return None
-    counts, classes = kinds.of_client, kinds.count
+def label_heatmap(made: Experiment) -> Figure:
+    """Draw what share of its samples each client has of each class, and above it how many samples they are."""
+    (label, classes, names), samples = made.dataset.strata, made.partition.size
+    counts = made.partition.label_counts(label, classes)
     order, start, cell, says = _columns(made.topology.cell, counts.argmax(1))
     width = float(np.clip(0.11 * len(start), 6, 14))
     figure = Figure(figsize=(width, 4), layout="constrained")
@@ -215,12 +211,12 @@ def label_heatmap(made: Experiment) -> Figure | None:
     axes.set_xticks(middles[shown], [f"cell {cell[begins[d]]}" for d in shown], fontsize=8)
     axes.set_xlabel(says)
     axes.yaxis.set_major_locator(MaxNLocator(min(10, classes), integer=True))
-    if kinds.names and classes <= CLASSES:
-        axes.set_yticks(range(classes), [_short(name) for name in kinds.names], fontsize=8)
-    axes.set_ylabel(kinds.name)
+    if names and classes <= CLASSES:
+        axes.set_yticks(range(classes), [_short(name) for name in names], fontsize=8)
+    axes.set_ylabel("class" if made.dataset.classes else "target")
+    kinds = "classes" if made.dataset.classes else "targets"
     data, partition = (Path(name).name.replace("$", r"\$") for name in (made.config.data, made.config.partition))
-    noun = "classes" if kinds.name == "class" else kinds.name
-    bars.set_title(f"{data}, {partition}: samples of each client, and their {noun}", fontsize=10)
+    bars.set_title(f"{data}, {partition}: samples of each client, and their {kinds}", fontsize=10)
     bar = figure.colorbar(image, ax=[bars, axes], label="share of the client's samples")
     bar.ax.yaxis.set_major_formatter(PercentFormatter(1))
     return figure

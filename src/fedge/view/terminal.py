@@ -11,12 +11,12 @@ from rich.table import Table
 
 from fedge.cost.cuts import Price
 from fedge.data import DATASETS
+from fedge.data.dataset import Strata
 from fedge.data.sources import where
 from fedge.experiment.build import Experiment
 from fedge.experiment.config import Config, all_fields, allowed
 from fedge.runner.result import Result
 from fedge.runner.rows import tested
-from fedge.view.kinds import Kinds, kinds_of
 from fedge.view.numbers import metric_text, on_request, words
 
 BARS = " ▁▂▃▄▅▆▇█"
@@ -47,12 +47,15 @@ def topology_picture(made: Experiment, compared: bool = False) -> str:
     Algorithms that are compared share one hierarchy, so its edges are drawn although the first may not use them.
     """
     edges = compared or made.job.algorithm.has_edges
-    cell, cells, kinds = made.topology.cell, made.topology.cells, kinds_of(made)
+    cell, cells, (label, classes, _) = made.topology.cell, made.topology.cells, made.dataset.strata
     drawn = cells if cells <= SHOWN + 1 else SHOWN
+    labels = made.partition.label_counts(label, classes)
+    group = -(-classes // BARS_SHOWN)  # classes in one bar
     columns = []
     for d in range(drawn):
         own = cell == d
-        bars = "" if kinds is None else bars_of(kinds.of_client[own].sum(0))
+        bars = sparkline(np.add.reduceat(labels[own].sum(0), np.arange(0, classes, group)))
+        bars = "" if made.dataset.task == "tokens" else bars  # which have no kinds
         columns.append((f"edge {d}", f"{own.sum():,} client{'s' if own.sum() > 1 else ''}", bars))
     if cells > drawn:
         columns.append((f"+{cells - drawn:,} more", "", "") if edges else ("", f"+{cells - drawn:,} more", ""))
@@ -62,26 +65,20 @@ def topology_picture(made: Experiment, compared: bool = False) -> str:
         lines = ["no cloud: edges exchange models with their neighbours".center(total)]
     rows = range(3) if edges else range(1, 3)
     lines += ["".join(column[row].center(WIDTH) for column in columns) for row in rows]
+    each = bars_mean(made.dataset.strata, group, "classes" if made.dataset.classes else "ranges of the target")
     notes = [] if edges else ["no edges: every client talks to the cloud"]
-    notes += [] if kinds is None else [f"bars: samples of {each_kind(kinds)} in a cell"]
-    if notes:
-        lines += [line.center(total) for line in f"({'; '.join(notes)})".replace("; ", ";\n").splitlines()]
+    notes += [] if made.dataset.task == "tokens" else [f"bars: samples of {each} in a cell"]
+    said = ";\n".join(notes)
+    lines += [line.center(total) for line in f"({said})".splitlines()] if said else []
     return "\n".join(line.rstrip() for line in lines)
 
 
-def bars_of(counts: NDArray[np.int64]) -> str:
-    """Draw a bar for each kind of samples, or for several together where there are many."""
-    return sparkline(np.add.reduceat(counts, np.arange(0, len(counts), -(-len(counts) // BARS_SHOWN))))
-
-
-def each_kind(kinds: Kinds) -> str:
-    """Say what one bar stands for."""
-    group = -(-kinds.count // BARS_SHOWN)
-    if kinds.name != "class":
-        return f"each {kinds.name}"
-    if group == 1 and 0 < len(named := ", ".join(kinds.names)) <= NAMED:
+def bars_mean(strata: Strata, group: int, noun: str) -> str:
+    """Say what the bars of a cell stand for: classes by their names, where these fit into a line."""
+    named = ", ".join(strata.names)
+    if group == 1 and 0 < len(named) <= NAMED:
         return named
-    return f"each of the {kinds.count} classes" if group == 1 else f"every {group} of the {kinds.count} classes"
+    return f"each of the {strata.kinds} {noun}" if group == 1 else f"every {group} of the {strata.kinds} {noun}"
 
 
 def _wire(columns: int) -> str:
@@ -169,7 +166,8 @@ def cut_row(price: Price) -> dict[str, Any]:
 
 def cut_lines(prices: list[Price]) -> str:
     """Write one line per place to cut, narrow enough for any terminal."""
-    first = prices[0]
+    first, width = prices[0], prices[0].place.bits // 8
+    stored = "one byte" if width == 1 else f"{width} bytes"
     lines = [
         f"{first.parameters:,} parameters; batch {first.batch}; a global round is {first.schedule.edge_rounds} × "
         f"{first.schedule.local_steps} local steps",
@@ -186,7 +184,7 @@ def cut_lines(prices: list[Price]) -> str:
     lines += [
         "numbers at the cut: of a sample; t_act: a minibatch of them, one way",
         "sends: a client, per global round; less: than sending the whole model",
-        "cut 0 sends the inputs as they are stored, one byte each; top is not split",
+        f"cut 0 sends the inputs as they are stored, {stored} each; top is not split",
     ]
     return "\n".join(lines)
 
@@ -213,17 +211,16 @@ def keys_table() -> Table:
 
 def cell_lines(made: Experiment) -> str:
     """Write the samples per cell and class, one line per cell."""
-    cells, kinds = made.topology.cells, kinds_of(made)
-    counts = made.partition.size[:, None] if kinds is None else kinds.of_client
+    (label, classes, names), cells = made.dataset.strata, made.topology.cells
+    counts = made.partition.label_counts(label, classes)
     order = np.argsort(made.topology.cell, kind="stable")
     clients = np.bincount(made.topology.cell)
     rows = np.add.reduceat(counts[order], np.cumsum(clients) - clients)
-    heads = [] if kinds is None else [name[:LETTERS] for name in kinds.names] or [str(c) for c in range(kinds.count)]
-    width = max([5, *map(len, heads)])
+    heads = [name[:LETTERS] for name in names] or [str(c) for c in range(classes)]
+    width = max(5, *map(len, heads))
     lines = [f"{'cell':>4} {'clients':>7} {'samples':>7}  " + " ".join(f"{head:>{width}}" for head in heads)]
     for d in range(min(cells, LISTED)):
-        each = " ".join(f"{n:>{width}}" for n in rows[d][: len(heads)])
-        lines.append(f"{d:>4} {clients[d]:>7} {rows[d].sum():>7}  {each}")
+        lines.append(f"{d:>4} {clients[d]:>7} {rows[d].sum():>7}  " + " ".join(f"{n:>{width}}" for n in rows[d]))
     if cells > LISTED:
         lines.append(f"and {cells - LISTED:,} more cells")
     return "\n".join(lines)
