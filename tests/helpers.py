@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from fedge.algorithms import ALGORITHMS
 from fedge.core.contract import Algorithm
 from fedge.core.tree import Weights
 from fedge.data import Dataset
@@ -64,6 +65,7 @@ def narrow(bn: Any) -> Model:
     return from_nnx(partial(Narrow, 3, 4, bn), input_shape=SHAPES["narrow"], classes=4, statistics=bn)
 
 
+PLAIN = [name for name, entry in ALGORITHMS.items() if not entry.defaults]  # others are forms of these with updates
 OWN = {"shallow": shallow, "narrow": narrow}  # models that are not of fedge
 
 

@@ -1,6 +1,6 @@
 """Imports point one way (an AST walk):
 
-core ← algorithms, models, data, cost, theory ← engine ← experiment ← runner ← studies ← view ← cli
+core ← algorithms, updates, models, data, cost, theory ← engine ← experiment ← runner ← studies ← view ← cli
 """
 
 import ast
@@ -21,7 +21,7 @@ ALLOWED = {
     "engine": {"core", "errors"},
     "updates": {"core", "errors", "plugins"},
     "experiment": {"core", "errors", "plugins", "algorithms", "updates", "models", "data", "cost", "engine"},
-    "runner": {"core", "errors", "plugins", "models", "data", "cost", "engine", "experiment", "_version"},
+    "runner": {"core", "errors", "plugins", "algorithms", "models", "data", "cost", "engine", "experiment", "_version"},
     "studies": {"core", "errors", "plugins", "algorithms", "models", "data", "engine", "experiment", "runner"},
     "view": {"core", "errors", "cost", "data", "experiment", "runner", "studies"},
     "__main__": {"cli", "runner"},

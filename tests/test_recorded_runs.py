@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 import fedge
-from fedge.algorithms import ALGORITHMS
 from fedge.engine.compiled import CompiledPrograms
+from tests.helpers import PLAIN
 
 RECORD = Path(__file__).with_name("recorded_runs.json")
 KEYS = {"clients": 8, "cells": 4, "local_steps": 3, "edge_rounds": 2, "rounds": 2, "batch": 8, "seed": 1}
-RUNS = {name: {"algorithm": name} for name in ALGORITHMS} | {
+RUNS = {name: {"algorithm": name} for name in PLAIN} | {
     "hierfavg cnn": {"algorithm": "hierfavg", "model": "cnn", "clients": 6, "cells": 2, "participation": 0.7},
     "hiersfl cnn": {"algorithm": "hiersfl", "model": "cnn", "clients": 6, "cells": 2, "cut": "pool2"},
     "hist uneven": {"algorithm": "hist", "clients": 9, "cells": 7, "momentum": 0.9},

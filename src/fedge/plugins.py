@@ -32,6 +32,13 @@ def find(key: str, name: str, takes: tuple[str, ...]) -> Callable[..., Any]:
         raise ConfigError(
             f"{key}={brief(name)}: module {module_name} has no '{attribute}'; write its name after ':'{near}"
         )
+    require_takes(key, name, function, takes)
+    found: Callable[..., Any] = function
+    return found
+
+
+def require_takes(key: str, name: str, function: Any, takes: tuple[str, ...]) -> None:
+    """Refuse what cannot be called with these positional arguments."""
     if not callable(function):
         raise ConfigError(
             f"{key}={brief(name)} is a {type(function).__name__}; give a function of ({', '.join(takes)})"
@@ -42,7 +49,6 @@ def find(key: str, name: str, takes: tuple[str, ...]) -> Callable[..., Any]:
         pass
     except TypeError as problem:
         raise ConfigError(f"{key}={brief(name)} must be a function of ({', '.join(takes)}): {problem}") from None
-    return function
 
 
 def source_digest(function: Callable[..., Any]) -> str:

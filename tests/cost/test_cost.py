@@ -31,7 +31,7 @@ def clock(algorithm, parameters, step_seconds, tau1, tau2, **rates):
     made = small(algorithm=algorithm, clients=50, cells=10, local_steps=tau1, edge_rounds=tau2, partition="iid",
                  **({"gossip": 1} if algorithm == "sdfeel" else {}))  # fmt: skip
     state = made.job.algorithm.start({"w": np.zeros(parameters, np.float32)})
-    return Clock(Ledger(made.job.algorithm, state, made.job.key), Rates(step_seconds, **rates))
+    return Clock(Ledger(made.job.algorithm, state, made.job.key, made.model.trainable), Rates(step_seconds, **rates))
 
 
 # t_c = 20·62,720/2e9 and 10,230·245,760/2e9; t_u = 32M/R; t_ss = t_u/10; t_cloud = 10 t_u.

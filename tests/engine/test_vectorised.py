@@ -6,13 +6,12 @@ import jax
 import numpy as np
 import pytest
 
-from fedge.algorithms import ALGORITHMS
 from fedge.engine import Reference, Vectorised, driver, memory, placement
 from fedge.engine.driver import chunk_sizes
 from fedge.engine.mesh import mesh_of
 from fedge.engine.several_calls import SeveralCalls
 from fedge.errors import ConfigError
-from tests.helpers import distance, small, train
+from tests.helpers import PLAIN, distance, small, train
 
 LAYOUTS = [(0, 1), (0, 2), (1, 1), (2, 1), (3, 2), (4, 2), (100, 1)]  # (chunk, devices)
 SOME = [(1, 1), (0, 2), (3, 2)]  # what a layout does to an edge round does not depend on what comes after it
@@ -77,7 +76,7 @@ def test_dropout_is_the_same_on_both_engines():
         assert distance(dropped, train(small(dtype="float64"))[0]) > 1e-4
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", PLAIN)
 def test_one_compilation_serves_other_seeds_rates_and_partitions(algorithm):
     """An engine that goes on with another job of the same shape does what a new engine would, and compiles nothing."""
     made = small(algorithm=algorithm, partition="iid")

@@ -50,17 +50,34 @@ ALGORITHMS: dict[str, Entry] = {
     "hiersfl": Entry(hiersfl),
     "hiersfl_v2": Entry(hiersfl_v2, form_of="hiersfl"),
     "sdfeel": Entry(sdfeel),
+    "fedprox": Entry(fedavg, "fedavg", {"prox": 0.01}),
+    "fedavgm": Entry(fedavg, "fedavg", {"server": "momentum"}),
+    "fedadam": Entry(fedavg, "fedavg", {"server": "adam"}),
+    "scaffold": Entry(fedavg, "fedavg", {"correction": "scaffold"}),
+    "mtgc": Entry(hierfavg, "hierfavg", {"correction": "mtgc"}),
 }
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Name an algorithm that was passed in from Python as a function, and remember it by that name."""
+    name = f"{function.__module__}:{function.__qualname__}"
+    if not plugins.is_name(name):
+        raise ConfigError(f"the algorithm {name} has no name to be found by again; define it at the top of a module")
+    if name not in OWN or OWN[name].factory is not function:
+        plugins.require_takes("algorithm", name, function, TAKES)
+        OWN[name] = _checked(Entry(function))
+    return name
 
 
 def algorithm(name: str) -> Entry:
     """Find an algorithm by its name, wherever it stands."""
     if name in ALGORITHMS:
         return ALGORITHMS[name]
+    name = installed().get(name, name)
     if plugins.is_name(name):
-        return _found(name)
-    if name in installed():
-        return _found(installed()[name])
+        if name not in OWN:
+            OWN[name] = _checked(Entry(plugins.find("algorithm", name, TAKES)))
+        return OWN[name]
     raise ConfigError(unknown("algorithm", name, [*ALGORITHMS, *installed()]) + "; your own: package.module:function")
 
 
@@ -70,11 +87,9 @@ def installed() -> dict[str, str]:
     return {point.name: point.value for point in entry_points(group=GROUP) if plugins.is_name(point.value)}
 
 
-@cache
-def _found(name: str) -> Entry:
-    entry = Entry(plugins.find("algorithm", name, TAKES))
-    _ = entry.keys  # a key that is declared badly is refused here
-    OWN[name] = entry
+def _checked(entry: Entry) -> Entry:
+    """Refuse keys that are declared badly as soon as they are met."""
+    _ = entry.keys
     return entry
 
 

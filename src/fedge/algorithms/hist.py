@@ -110,6 +110,7 @@ def hist(
         evaluated=evaluated,
         operator=None,
         exchange=Cloud(),
+        whole_models=False,
         stale_statistics=topology.cells > 1,
     )
 

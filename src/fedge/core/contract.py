@@ -87,7 +87,7 @@ class Algorithm:
     deal: Callable[[State, Round], tuple[Stack, ...]]
     merge: Callable[[State, tuple[Stack, ...], Round], State]
     evaluated: Callable[[State, Array], Weights]  # (state, m̃) → u, the model that is tested
-    operator: Callable[[int, str], Matrix] | None  # (k, path) → T_k; None where no one matrix serves a path (HIST)
+    operator: Callable[[int, str], Matrix] | None  # (k, path) → T_k of the plain way; None where no matrix says it
     exchange: Direct | Cloud | Gossip  # who talks to whom: what costs and pictures are made from
     shared: Callable[[str], bool] | None = None  # paths the cell holds once and steps with its mean gradient
     sharing: Sharing = Sharing.MEAN
@@ -95,6 +95,7 @@ class Algorithm:
     client_stages: tuple[str, ...] | None = None  # what of a split model runs on the client
     constants: Any = None  # arrays that may differ between runs of one shape: passed in, not compiled in
     edges: Callable[[State], Weights] | None = None  # state → one model per edge, where edges keep their own
+    whole_models: bool = True  # clients get the same weights of the model in every round
     cloud_mean: bool = False  # merging is the weighted mean over cells, so that another rule may take its place
     way: Way = PLAIN  # what happens to updates between client and cloud
     stale_statistics: bool = False  # the merged model has other activations than those BatchNorm's statistics are of

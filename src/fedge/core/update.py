@@ -13,7 +13,8 @@ undergo is its `Way`; the empty one is the plain algorithm, and costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -23,7 +24,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fedge.core import tree
-from fedge.core.keys import Purpose, fold
+from fedge.core.keys import Purpose, fold, root
 from fedge.core.tree import Weights
 
 Message = Any
@@ -42,6 +43,12 @@ class Codec:
     def passed(self, key: Array, update: Weights) -> Weights:
         """Return what arrives of an update."""
         return self.decode(self.encode(key, update), update)
+
+    def size(self, shapes: Mapping[str, Any]) -> int:
+        """Count the bytes of one encoded update, from its shapes and dtypes (path → anything that has both)."""
+        update = {path: jax.ShapeDtypeStruct(x.shape, x.dtype) for path, x in shapes.items()}
+        message = jax.eval_shape(lambda u: self.encode(root(0), u), update)
+        return sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(message))
 
 
 class Hop(IntEnum):

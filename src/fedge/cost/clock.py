@@ -81,25 +81,29 @@ class Clock:
     def advance(self, ready: Times, index: int) -> Times:
         """Return when each edge has finished global round `index`, if it could begin at `ready`."""
         algorithm, schedule, r = self.ledger.algorithm, self.ledger.algorithm.schedule, self.rates
-        bits, own = self._bits(index), self._bits(index, client=True)
+        own, far = self.ledger.client_bytes(index), self.ledger.edge_bytes(index)
         rate = r.uplink_bps if algorithm.has_edges else r.cloud_bps
-        ways = 2 if r.downlink else 1
-        same = self._edge_round(0, ways * own / rate) if r.equal else None
+        transfer = self._bits(own.up, client=True) / rate
+        if r.downlink:
+            transfer = transfer + self._bits(own.down, client=True) / rate
+        ready = ready + (8.0 * own.once / rate if r.downlink else 0.0)
+        same = self._edge_round(0, transfer) if r.equal else None
         for a in range(schedule.edge_rounds):
             number = index * schedule.edge_rounds + a
-            ready = ready + (self._edge_round(number, ways * own / rate) if same is None else same)
+            ready = ready + (self._edge_round(number, transfer) if same is None else same)
         if algorithm.gossip is not None:
-            transfer = bits / r.edge_bps
+            transfer = self._bits(self.ledger.cell_bytes(index)) / r.edge_bps
             in_step = r.equal and len(ready) > 1 and np.ptp(ready) == np.ptp(transfer) == 0
             for _ in range(algorithm.gossip.steps):  # edges that are in step stay in step
                 ready = ready + transfer if in_step else self._exchange(ready, transfer)
         elif algorithm.has_edges:
-            ready = np.full_like(ready, (ready + ways * bits / r.cloud_bps * self._slowness[2]).max())
+            bits = self._bits(far.up) + (self._bits(far.down) if r.downlink else 0)
+            ready = np.full_like(ready, (ready + bits / r.cloud_bps * self._slowness[2]).max())
         return ready
 
-    def _bits(self, index: int, *, client: bool = False) -> Times:
-        """Return the bits of each cell's model that take time on a link, or of what its clients send of it."""
-        bits = 8.0 * self.ledger.cell_bytes(index, client=client)
+    def _bits(self, size: NDArray[np.int64], *, client: bool = False) -> Times:
+        """Return the bits that take time on a link, of so many bytes of each cell's model or of its clients' part."""
+        bits = 8.0 * size
         for stack in self.ledger.stacks if self.rates.unbilled else ():
             free = [p for p in self.rates.unbilled if not (client and self.ledger.at_edge(p))]
             bits[list(stack.ids)] -= sum(8 * stack.shapes[p].size * stack.shapes[p].dtype.itemsize for p in free)

@@ -7,6 +7,7 @@
     edge_to_edge                      each direction of each link, each gossip exchange
     client_to_cloud, cloud_to_client  each participating client, each global round, where there are no edges
 
+What is encoded counts as it is sent, from the shapes of the message; what a correction sends besides counts too.
 Downlinks are counted too; the papers' formulas count uplinks only, and `clock` follows them unless told otherwise.
 """
 
@@ -27,6 +28,7 @@ from numpy.typing import NDArray
 from fedge.core.contract import Algorithm, Cloud, Direct, Gossip, Round, Stack, State
 from fedge.core.keys import Purpose, fold
 from fedge.core.sampling import draw_participants, participants
+from fedge.core.update import Codec
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -47,6 +49,14 @@ class Cut(NamedTuple):
     client_work: float  # share of a step's multiply-adds on the client
 
 
+class Ways(NamedTuple):
+    """This is the size of what travels on a link, one number per cell."""
+
+    up: NDArray[np.int64]
+    down: NDArray[np.int64]
+    once: NDArray[np.int64]  # down, once in each global round
+
+
 class StackShapes(NamedTuple):
     """These are the shapes of one cell's model in a stack of cells; `masked` says whether a mask takes some of it."""
 
@@ -60,9 +70,11 @@ class Ledger:
     algorithm: Algorithm
     state: State  # any state of the run: its shapes count
     key: Array
+    trainable: frozenset[str]
     participation: float = 1.0
     cut: Cut | None = None
     _sizes: dict[tuple[int, bool], NDArray[np.int64]] = field(default_factory=dict)
+    _encoded: dict[tuple[str, bool], NDArray[np.int64]] = field(default_factory=dict)
     _drawn: dict[int, list[NDArray[np.int32]]] = field(default_factory=dict)
 
     @cached_property
@@ -141,6 +153,42 @@ class Ledger:
                     found[1, list(stack.ids)] += size
         return found
 
+    def client_bytes(self, index: int) -> Ways:
+        """Return what a client of each cell sends and gets in an edge round, and what it gets once a global round."""
+        way, whole = self.algorithm.way, self.cell_bytes(index, client=True)
+        up = whole if way.uplink is None else self._through(way.uplink, client=True)
+        down = whole if way.downlink is None else self._through(way.downlink, client=True)
+        if (extra := way.correction) is None:
+            return Ways(up, down, np.zeros_like(whole))
+        return Ways(up + extra.up * self._row, down + extra.down * self._row, extra.once * self._row)
+
+    def edge_bytes(self, index: int) -> Ways:
+        """Return what each edge sends to the cloud and gets from it in a global round."""
+        whole, codec = self.cell_bytes(index), self.algorithm.way.backhaul
+        up = whole if codec is None else self._through(codec, client=False)
+        return Ways(up, whole, np.zeros_like(whole))
+
+    def _through(self, codec: Codec, *, client: bool) -> NDArray[np.int64]:
+        """Return the bytes of each cell's model, or of its clients' part, with what is trained in a codec's form."""
+        if (codec.name, client) not in self._encoded:
+            sizes = np.zeros(self.algorithm.topology.cells, np.int64)
+            for stack in self.stacks:
+                held = {p: s for p, s in stack.shapes.items() if not (client and self.at_edge(p))}
+                coded = {p: s for p, s in held.items() if p in self.trainable}
+                rest = sum(s.size * s.dtype.itemsize for p, s in held.items() if p not in coded)
+                sizes[list(stack.ids)] = codec.size(coded) + rest
+            self._encoded[codec.name, client] = sizes
+        return self._encoded[codec.name, client]
+
+    @cached_property
+    def _row(self) -> NDArray[np.int64]:
+        """Return the bytes of a row of a correction's memory: as many numbers as a client trains."""
+        sizes = np.zeros(self.algorithm.topology.cells, np.int64)
+        for stack in self.stacks:
+            own = [s for p, s in stack.shapes.items() if p in self.trainable]
+            sizes[list(stack.ids)] = sum(s.size * s.dtype.itemsize for s in own)
+        return sizes
+
     def participants(self, number: int) -> list[NDArray[np.int32]]:
         """List the clients that take part in edge round `number`, cell by cell; many rounds are drawn in one call."""
         roster = self.algorithm.topology.roster
@@ -184,22 +232,22 @@ class Ledger:
     def _links(self, index: int, turns: NDArray[np.int64]) -> Links:
         """Count the bytes on each link in a global round in which each client has taken part so many times."""
         algorithm, schedule = self.algorithm, self.algorithm.schedule
-        size = self.cell_bytes(index)
-        each = turns * self.cell_bytes(index, client=True)[algorithm.topology.cell]
+        own, far, cell = self.client_bytes(index), self.edge_bytes(index), algorithm.topology.cell
+        up, down = turns * own.up[cell], turns * own.down[cell] + (turns > 0).astype(np.int64) * own.once[cell]
         match algorithm.exchange:
             case Direct():
-                return {"client_to_cloud": each, "cloud_to_client": each.copy()}
+                return {"client_to_cloud": up, "cloud_to_client": down}
             case Cloud():
-                links = {"client_to_edge": each, "edge_to_client": each.copy()}
+                links = {"client_to_edge": up, "edge_to_client": down}
                 if self.cut is not None:
                     steps = turns * schedule.local_steps
                     links["client_to_edge"] += steps * self.cut.up
                     links["edge_to_client"] += steps * self.cut.down
                     links["labels_to_edge"] = steps * self.cut.labels
-                return links | {"edge_to_cloud": size.copy(), "cloud_to_edge": size.copy()}
+                return links | {"edge_to_cloud": far.up.copy(), "cloud_to_edge": far.down.copy()}
             case Gossip(steps=steps):
-                between = steps * size[np.array([sender for sender, _ in self.edge_links], np.int64)]
-                return {"client_to_edge": each, "edge_to_client": each.copy(), "edge_to_edge": between}
+                between = steps * self.cell_bytes(index)[np.array([sender for sender, _ in self.edge_links], np.int64)]
+                return {"client_to_edge": up, "edge_to_client": down, "edge_to_edge": between}
 
 
 def both_directions(graph: nx.Graph) -> list[tuple[int, int]]:

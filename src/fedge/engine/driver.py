@@ -20,7 +20,7 @@ from fedge.engine.base import Engine, Job
 from fedge.engine.compiled import CompiledPrograms
 from fedge.engine.inputs import Inputs, host_inputs
 from fedge.engine.memory import DoesNotFit, require_room
-from fedge.engine.mesh import REPLICATED, mesh_of, on_cpu, place
+from fedge.engine.mesh import REPLICATED, mesh_of, on_cpu, place, place_state, state_shardings
 from fedge.engine.round import TracedRound, first_chunk
 from fedge.engine.several_calls import SeveralCalls
 
@@ -73,7 +73,7 @@ class Vectorised(Engine):
 
     def _call(self, state: State, first: int, count: int) -> tuple[State, float]:
         """Make these rounds with the first chunk size that fits, and stay with it."""
-        state = place(state, self.mesh, REPLICATED)
+        state = place_state(state, self.mesh)
         span = place((np.int32(first), np.int32(first + count)), self.mesh, REPLICATED)
         while True:
             traced, inputs = self.prepare(state)
@@ -81,7 +81,7 @@ class Vectorised(Engine):
                 program = self.programs.get(
                     f"rounds {traced.compiled_in}", traced.rounds, state, span, inputs,
                     check=lambda program: require_room(program, self.mesh),
-                    out_shardings=NamedSharding(self.mesh, REPLICATED),
+                    out_shardings=(state_shardings(state, self.mesh), NamedSharding(self.mesh, REPLICATED)),
                 )  # fmt: skip
                 after, loss = program(state, span, inputs)
                 return after, float(loss)

@@ -10,6 +10,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from fedge.core.update import Kept
 from fedge.errors import ConfigError
 
 AXIS = "clients"
@@ -41,6 +42,31 @@ def place(values: Any, mesh: Mesh, spec: PartitionSpec) -> Any:
         return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
 
     return jax.tree.map(put, values)
+
+
+def state_specs(state: Any, mesh: Mesh) -> Any:
+    """Say how a state lies on the mesh: whole on every device, but clients' rows are spread where they can be."""
+    specs = jax.tree.map(lambda _: REPLICATED, state)
+    if not isinstance(state, Kept) or jax.process_count() > 1:
+        return specs
+
+    def spread(x: Any) -> PartitionSpec:
+        return BY_DEVICE if x.shape[0] % mesh.size == 0 else REPLICATED
+
+    rows = state.memory
+    return specs._replace(memory=specs.memory._replace(shift=jax.tree.map(spread, rows.shift),
+                                                       lost=jax.tree.map(spread, rows.lost)))  # fmt: skip
+
+
+def place_state(state: Any, mesh: Mesh) -> Any:
+    """Put a state on the mesh as `state_specs` says."""
+    if not isinstance(state, Kept):
+        return place(state, mesh, REPLICATED)
+    return jax.tree.map(lambda x, spec: place(x, mesh, spec), state, state_specs(state, mesh))
+
+
+def state_shardings(state: Any, mesh: Mesh) -> Any:
+    return jax.tree.map(lambda spec: NamedSharding(mesh, spec), state_specs(state, mesh))
 
 
 def on_cpu(mesh: Mesh) -> bool:

@@ -6,7 +6,8 @@ Its averages are numpy's, which need no compiling.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +15,13 @@ import numpy as np
 from jax import Array
 
 from fedge.core import tree
-from fedge.core.contract import Round, Sharing, State
+from fedge.core.client import NOTHING
+from fedge.core.contract import Round, Sharing, Stack, State
+from fedge.core.edge import aggregate_of
 from fedge.core.keys import Purpose, fold
 from fedge.core.sampling import draw_participants
 from fedge.core.tree import Weights
+from fedge.core.update import Hop, Memory, after_cloud, draw_key
 from fedge.engine.base import Engine, Job
 
 
@@ -28,6 +32,8 @@ class Reference(Engine):
         self.retarget(job)
         self._gradient = jax.jit(task.gradient)
         self._update = jax.jit(task.update)
+        codec = job.algorithm.way.uplink
+        self._passed = jax.jit(codec.passed) if codec is not None else None
         self._indices = jax.jit(
             lambda key, data, i, first, steps: task.indices(key, data.of(i), i, first, steps), static_argnums=4
         )
@@ -47,30 +53,66 @@ class Reference(Engine):
         constants = jax.tree.map(jnp.asarray, algorithm.constants)
         now = Round(jnp.int32(index), fold(self.job.key, Purpose.ALGORITHM, index), cell_weight, constants)
 
-        stacks = algorithm.deal(state, now)
+        way = algorithm.way
+        rows = Rows.of(state.memory.begin_round(way, algorithm.topology.clients) if way.keeps else NOTHING)
+        dealt = stacks = algorithm.deal(state, now)
         loss = 0.0
         for a in range(schedule.edge_rounds):
             first = index * schedule.period + a * schedule.local_steps
             trained = []
-            for stack in stacks:
+            for stack, origin in zip(stacks, dealt, strict=True):
                 models = []
                 for position, cell in enumerate(stack.ids):
-                    model = _at(position, stack.weights)
+                    model = self._handed(_at(position, stack.weights), cell, first)
                     mask = None if stack.mask is None else _at(position, stack.mask)
-                    model, cell_loss = self._edge_round(model, mask, cell, first, index * schedule.edge_rounds + a)
+                    turn = Turn(cell, first, index * schedule.edge_rounds + a, mask, _at(position, origin.weights))
+                    model, cell_loss = self._edge_round(model, turn, rows)
                     models.append(model)
                     loss += float(algorithm.topology.cell_weight[cell]) * cell_loss / schedule.edge_rounds
                 weights = {path: jax.device_put(np.stack([m[path] for m in models])) for path in models[0]}
                 trained.append(stack._replace(weights=weights))
             stacks = tuple(trained)
-        return algorithm.merge(state, stacks, now), loss
+        last = (index + 1) * schedule.period
+        sent = tuple(self._sent_up(stack, origin, last) for stack, origin in zip(stacks, dealt, strict=True))
+        state = algorithm.merge(state, sent, now)
+        if way.keeps:
+            work = jnp.asarray(schedule.period * self.job.lr, self.job.task.dtype)
+            memory = rows.memory()
+            if way.correction is not None:
+                memory = memory._replace(
+                    control=after_cloud(way, memory.control, cell_weight, stacks[0].weights, work),
+                    shift=memory.shift if way.correction.persistent else {},
+                )
+            state = state._replace(memory=memory)
+        return state, loss
 
-    def _edge_round(
-        self, model: Weights, mask: Weights | None, cell: int, first: int, number: int
-    ) -> tuple[Weights, float]:
+    def _handed(self, model: Weights, cell: int, first: int) -> Weights:
+        """Return an edge's model as its clients get it."""
+        codec, shared = self.job.algorithm.way.downlink, self.job.algorithm.shared or (lambda path: False)
+        if codec is None:
+            return model
+        key = draw_key(self.job.key, Hop.DOWNLINK, jnp.int32(cell), jnp.int32(first))
+        sent = {p: jnp.asarray(w) for p, w in model.items() if p in self.job.task.trainable and not shared(p)}
+        return model | codec.passed(key, sent)
+
+    def _sent_up(self, stack: Stack, origin: Stack, iteration: int) -> Stack:
+        """Return edges' models as they arrive in the cloud."""
+        if (codec := self.job.algorithm.way.backhaul) is None:
+            return stack
+        arrived = dict(stack.weights)
+        for position, cell in enumerate(stack.ids):
+            key = draw_key(self.job.key, Hop.BACKHAUL, jnp.int32(cell), jnp.int32(iteration))
+            sent = [path for path in stack.weights if path in self.job.task.trainable]
+            moved = {p: stack.weights[p][position] - origin.weights[p][position] for p in sent}
+            for path, delta in codec.passed(key, moved).items():
+                arrived[path] = arrived[path].at[position].set(origin.weights[path][position] + delta)
+        return stack._replace(weights=arrived)
+
+    def _edge_round(self, model: Weights, turn: Turn, rows: Rows) -> tuple[Weights, float]:
         """Make `local_steps` in one cell, all clients in lockstep, then average those that took part."""
         job, task, shared = self.job, self.job.task, self.job.algorithm.shared or (lambda path: False)
         steps, lr = job.algorithm.schedule.local_steps, jnp.asarray(job.lr, task.dtype)
+        cell, first, number, mask, _ = turn
         (drawn,) = draw_participants(job.key, job.algorithm.topology.roster, [number], job.participation)
         clients = drawn[cell].tolist()
         weight = [float(job.algorithm.topology.weight[i]) for i in clients]
@@ -81,7 +123,7 @@ class Reference(Engine):
         batches = [self._indices(job.key, job.data, jnp.int32(i), jnp.int32(first), steps) for i in clients]
         sharing = job.algorithm.sharing
         if sharing is Sharing.SEQUENTIAL:
-            return self._one_after_the_other(model, mask, clients, share, batches, first)
+            return self._one_after_the_other(model, turn, clients, share, batches)
         loss = 0.0
         for step in range(steps):
             gradients, statistics = [], []
@@ -96,20 +138,72 @@ class Reference(Engine):
                 mean = _mean(share, [tree.split(g, shared)[0] for g in given])
                 for n, g in enumerate(given):
                     given[n] = g | mean
+            for n, i in enumerate(clients):
+                gradients[n] = self._pulled(gradients[n], replicas[n], model, turn, rows, i)
             for n in range(len(clients)):
                 replicas[n], memories[n] = self._update(lr, replicas[n], memories[n], gradients[n], statistics[n], mask)
             if sharing is Sharing.COPIES:
                 mean = _mean(share, [tree.split(r, shared)[0] for r in replicas])
                 replicas = [r | mean for r in replicas]
-        return _mean(share, replicas), loss
+        return self._averaged(model, turn, rows, clients, share, replicas), loss
+
+    def _pulled(self, gradient: Weights, own: Weights, start: Weights, turn: Turn, rows: Rows, i: int) -> Weights:
+        """Add to a client's gradient what the way says: μ(w − anchor), and its correction."""
+        way, shared = self.job.algorithm.way, self.job.algorithm.shared or (lambda path: False)
+        pulled = dict(gradient)
+        anchor = turn.origin if way.prox_to_round else start
+        shift = {} if way.correction is None else way.correction.shift(rows.shift[i], rows.control[turn.cell])
+        for path in (p for p in gradient if not shared(p)):
+            if way.prox is not None:
+                pulled[path] = pulled[path] + way.prox * (own[path] - anchor[path])
+            if path in shift:
+                pulled[path] = pulled[path] + shift[path]
+        return pulled
+
+    def _averaged(
+        self, start: Weights, turn: Turn, rows: Rows, clients: list[int], share: list[float], replicas: list[Weights]
+    ) -> Weights:
+        """Send clients' models through their codec and combine them at the edge; then everybody learns from it."""
+        way, task = self.job.algorithm.way, self.job.task
+        shared = self.job.algorithm.shared or (lambda path: False)
+        own = [path for path in start if path in task.trainable and not shared(path)]
+        work = jnp.asarray(self.job.algorithm.schedule.local_steps * self.job.lr, task.dtype)
+        before, arrived = {i: rows.shift[i] for i in clients if rows.shift}, []
+        for i, model in zip(clients, replicas, strict=True):
+            moved = {path: model[path] - start[path] for path in own}
+            if way.correction is not None:
+                rows.shift[i] = way.correction.after_steps(rows.shift[i], rows.control[turn.cell], moved, work)
+            if way.uplink is not None:
+                key = draw_key(self.job.key, Hop.UPLINK, jnp.int32(i), jnp.int32(turn.first))
+                wanted = tree.add(moved, rows.lost[i]) if way.uplink.feedback else moved
+                assert self._passed is not None
+                got = self._passed(key, jax.tree.map(jnp.asarray, wanted))
+                if way.uplink.feedback:
+                    rows.lost[i] = tree.subtract(wanted, got)
+                model = model | tree.add(got, start)
+            arrived.append(model)
+        edge = aggregate_of(way.edge_rule)
+        total = edge.empty(start)
+        for weight, model in zip(share, arrived, strict=True):
+            total = edge.add(total, weight, {path: np.asarray(w) for path, w in model.items()})
+        combined: Weights = jax.device_put(edge.close(total, start))
+        if way.correction is not None:
+            moved, topology = {path: combined[path] - start[path] for path in own}, self.job.algorithm.topology
+            change = {path: jnp.zeros_like(start[path]) for path in own}
+            for i in clients:
+                rows.shift[i] = way.correction.after_edge(rows.shift[i], moved, work)
+                part = topology.weight[i] / topology.cell_weight[turn.cell]
+                change = {p: c + part * (rows.shift[i][p] - before[i][p]) for p, c in change.items()}
+            rows.control[turn.cell] = way.correction.cell_after_edge(rows.control[turn.cell], change)
+        return combined
 
     def _one_after_the_other(
-        self, model: Weights, mask: Weights | None, clients: list[int], share: list[float], batches: list[Array],
-        first: int,
-    ) -> tuple[Weights, float]:  # fmt: skip
+        self, model: Weights, turn: Turn, clients: list[int], share: list[float], batches: list[Array]
+    ) -> tuple[Weights, float]:
         """Do the same, but at each step one client after the other steps what the cell shares."""
         job, task, shared = self.job, self.job.task, self.job.algorithm.shared or (lambda path: False)
         steps, lr = job.algorithm.schedule.local_steps, jnp.asarray(job.lr, task.dtype)
+        nothing, mask, first = Rows.of(NOTHING), turn.mask, turn.first
         common, private = tree.split(model, shared)
         memory, replicas = task.fresh(lr, common), [private for _ in clients]
         memories, loss = [task.fresh(lr, private) for _ in clients], 0.0
@@ -120,9 +214,42 @@ class Reference(Engine):
                 )
                 (g_common, g_own), (s_common, s_own) = tree.split(gradient, shared), tree.split(after, shared)
                 common, memory = self._update(lr, common, memory, g_common, s_common, mask)
+                g_own = self._pulled(g_own, replicas[n], model, turn, nothing, i)
                 replicas[n], memories[n] = self._update(lr, replicas[n], memories[n], g_own, s_own, mask)
                 loss += share[n] * float(value) / steps
-        return _mean(share, replicas) | common, loss
+        return self._averaged(private, turn, nothing, clients, share, replicas) | common, loss
+
+
+class Turn(NamedTuple):
+    """This is a cell's edge round: which cell, its first iteration, its number, and what it was dealt."""
+
+    cell: int
+    first: int
+    number: int
+    mask: Weights | None
+    origin: Weights
+
+
+@dataclass
+class Rows:
+    """This is the memory of clients and cells, row by row, which an edge round changes."""
+
+    shift: list[Weights]
+    lost: list[Weights]
+    control: list[Weights]
+
+    @classmethod
+    def of(cls, memory: Memory) -> Rows:
+        def rows(stacked: Weights) -> list[Weights]:
+            return [_at(n, stacked) for n in range(len(next(iter(stacked.values()))))] if stacked else []
+
+        return cls(*map(rows, memory))
+
+    def memory(self) -> Memory:
+        def stacked(rows: list[Weights]) -> Weights:
+            return {p: jnp.stack([jnp.asarray(r[p]) for r in rows]) for p in rows[0]} if rows else {}
+
+        return Memory(stacked(self.shift), stacked(self.lost), stacked(self.control))
 
 
 def _at(position: int, stacked: Weights) -> Weights:

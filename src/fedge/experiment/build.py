@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,8 +20,9 @@ from fedge.core import tree
 from fedge.core.client import Data, Task, normalise
 from fedge.core.contract import Algorithm, State
 from fedge.core.keys import Purpose, fold, root
+from fedge.core.memory import require_memory, state_memory
 from fedge.core.objective import Objective
-from fedge.core.sampling import SAMPLERS
+from fedge.core.sampling import SAMPLERS, participants
 from fedge.core.schedule import Schedule
 from fedge.core.split import Split
 from fedge.core.topology import Topology
@@ -36,9 +38,11 @@ from fedge.experiment.own import load_data, settle, shape_of_data
 from fedge.experiment.tasks import check_model, find_objective, outputs_of
 from fedge.models import Model, make
 from fedge.updates import UPDATES
+from fedge.updates.memory import memory_bytes, remembering
 
 # SD-FEEL's, 20 for its CNN; ResNet-8's is ResNet-18's by the share of multiply-adds, 12.5 of 555 million.
 CYCLES_PER_BIT = {"resnet18": 10_230, "resnet8": 230}
+log = logging.getLogger(__name__)
 Optimiser = Callable[[Array], optax.GradientTransformation]
 
 
@@ -134,8 +138,10 @@ def experiment(
         task = replace(task, split=Split(trained, on_client, at_edge, model.stage_of, objective))
     job = Job(algorithm, task, data, root(config.seed), config.lr, config.participation, config.chunk, config.devices)
     weights = jax.eval_shape(lambda: tree.cast(model.initialise(job.key), task.dtype))
+    state = jax.eval_shape(algorithm.start, weights)
+    check_memory(algorithm, state, config.participation)
     ledger = Ledger(
-        algorithm, jax.eval_shape(algorithm.start, weights), job.key, config.participation,
+        algorithm, state, job.key, model.trainable, config.participation,
         cut_of(algorithm.client_stages, weights, model, task, dataset),
     )  # fmt: skip
     at = rates(config, math.prod(dataset.shape), dataset.x_train.dtype.itemsize)
@@ -148,10 +154,33 @@ def experiment(
 def make_algorithm(config: Config, topology: Topology, model: Model) -> Algorithm:
     """Make the configured algorithm, with all that its updates undergo."""
     entry = find_algorithm(config.algorithm)
-    made = entry.make(config, topology, model, **config.of_own(entry.factory))
+    made = replace(entry.make(config, topology, model, **config.of_own(entry.factory)), name=config.algorithm)
     for update in UPDATES:
         made = update(made, model, **config.of_own(update))
-    return made
+    correction = made.way.correction
+    if correction is not None and (config.optimizer != "sgd" or config.momentum):
+        raise ConfigError(
+            f"correction={correction.name} learns from how far plain SGD moved; it needs optimizer=sgd and momentum=0"
+        )
+    return remembering(made, model)
+
+
+def check_memory(algorithm: Algorithm, state: State, participation: float) -> None:
+    """Say how much memory clients' rows and rules take, and refuse what cannot fit before it is allocated."""
+    kept, way = memory_bytes(state), algorithm.way
+    if kept:
+        log.info("clients and edges remember %.3g MB (%s clients)", kept / 1e6, f"{algorithm.topology.clients:,}")
+    if not way.collects:
+        return
+    active = sum(participants(len(own), participation) for own in algorithm.topology.roster)
+    shapes = jax.eval_shape(algorithm.evaluated, state, jax.ShapeDtypeStruct((algorithm.topology.cells,), jnp.float32))
+    one = sum(w.size * w.dtype.itemsize for w in shapes.values())
+    why = "an edge that needs all its clients' models at once" if way.edge_rule else "clients that remember"
+    require_memory(
+        f"{why}: {algorithm.topology.clients:,} clients, {active:,} at a time, with {one / 1e6:.3g} MB each,",
+        2 * kept + active * one, "take fewer clients, a smaller model or participation", state_memory(),
+    )  # fmt: skip
+    log.info("%s of %.3g MB each are held at once in an edge round", f"{active:,} clients' models", one / 1e6)
 
 
 def cut_of(on_client: tuple[str, ...] | None, weights: Any, model: Model, task: Task, dataset: Dataset) -> Cut | None:

@@ -148,6 +148,8 @@ class Config(BaseModel):
     checkpoint_every: int = Field(5, ge=0, le=COUNTABLE, description="rounds between saved states; 0: never")
 
     def __init__(self, /, **values: Any) -> None:
+        if callable(own := values.get("algorithm")):
+            values["algorithm"] = algorithms.name_of(own)
         require_known(values, values.get("algorithm"))
         try:
             super().__init__(**values)
@@ -287,6 +289,8 @@ def allowed(key: str) -> str:
         return METRICS
     if words(key):
         return ", ".join([*words(key), *OWN.get(key, [])])
+    if examples := field(key).examples:
+        return f"{', '.join(map(str, examples))}, …"
     kind = str(field(key).annotation)
     noun = (
         "true or false"

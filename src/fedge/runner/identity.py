@@ -18,12 +18,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedge.algorithms import algorithm
 from fedge.core.keys import root
 from fedge.data import DATASETS, Dataset
 from fedge.experiment.build import Experiment, Optimiser
 from fedge.experiment.checks import CUSTOM
 from fedge.models import Model
-from fedge.plugins import is_name
+from fedge.plugins import is_name, source_digest
 from fedge.runner.sources import sources
 
 LENGTH = ("rounds", "budget_seconds", "budget_bytes")  # may be given anew when a run is resumed: it goes on for longer
@@ -82,6 +83,8 @@ def objects(made: Experiment, optimiser: Optimiser | None) -> dict[str, Any]:
     A program's is that of the operations it is traced to.
     """
     found: dict[str, Any] = {**sources(made.config.model_dump())}
+    if is_name(made.config.algorithm):
+        found["algorithm"] = source_digest(algorithm(made.config.algorithm).factory)
     if made.config.data == CUSTOM:
         found["data"] = data_digests(made.dataset)
     elif is_name(made.config.data):

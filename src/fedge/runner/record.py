@@ -236,6 +236,9 @@ def changes(record: Record, objects: Mapping[str, Any]) -> list[str]:
     """Name what has changed since a run was begun, for people to be told; refuse what makes it another run."""
     now, then = environment(int(record.about["seed"])), record.about
     changed = [key for key in ("code", "versions", "processor", "backend") if then.get(key) != now[key]]
+    if then["objects"].get("algorithm") != objects.get("algorithm"):
+        name = then["config"].get("algorithm")
+        raise RunError(f"the file that {name} stands in has changed since {record.folder} was begun; restore it")
     same_jax = then["versions"].get("jax") == now["versions"]["jax"]
     require_same(record.folder, then["objects"], objects, same_jax=same_jax)
     return changed

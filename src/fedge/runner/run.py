@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import time
 from datetime import datetime
 from pathlib import Path
@@ -110,7 +111,8 @@ def _resume(
 
 def default_folder(name: str) -> Path:
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    base = Path("runs") / f"{name}-{stamp}"
+    plain = re.sub(r"[^\w.-]", "-", name)  # of package.module:function too
+    base = Path("runs") / f"{plain}-{stamp}"
     number = 1
     folder = base
     while folder.exists():

@@ -9,4 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-UPDATES: tuple[Callable[..., Any], ...] = ()
+from fedge.updates.codecs import encoded
+from fedge.updates.corrections import corrected
+from fedge.updates.proximal import proximal
+from fedge.updates.rules import combined
+from fedge.updates.server import stepped
+
+UPDATES: tuple[Callable[..., Any], ...] = (proximal, corrected, encoded, combined, stepped)
