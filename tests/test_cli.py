@@ -233,7 +233,7 @@ def test_a_wrong_key_is_found_before_data_is_loaded(monkeypatch):
     def touched(*args):
         raise AssertionError("data was loaded")
 
-    monkeypatch.setattr("fedge.experiment.build.load", touched)
+    monkeypatch.setattr("fedge.experiment.build.load_data", touched)
     for wrong in (["model=cn"], ["clients=100000"], ["partition=one_class", "clients=5", "cells=2"], ["cells=90"]):
         assert call("run", "hierfavg", "data=mnist", *wrong).exit_code == 2
 

@@ -9,7 +9,7 @@ import fedge
 
 PUBLIC = {
     "Config", "ConfigError", "DataError", "Dataset", "DivergenceError", "FedgeError", "Listener", "Model", "Result",
-    "RunError", "StoppedError", "__version__", "compare", "from_nnx", "run",
+    "Metric", "Objective", "RunError", "StoppedError", "__version__", "compare", "from_nnx", "run",
 }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from fedge._version import __version__
 
 TYPE_CHECKING = False  # as in `typing`, which takes a while to import, and a signal may come
 if TYPE_CHECKING:
+    from fedge.core.objective import Metric, Objective
     from fedge.data import Dataset
     from fedge.errors import ConfigError, DataError, DivergenceError, FedgeError, RunError, StoppedError
     from fedge.experiment.config import Config
@@ -20,7 +21,9 @@ HOME = {  # where each name is defined: imported when it is asked for, since JAX
     "DivergenceError": "fedge.errors",
     "FedgeError": "fedge.errors",
     "Listener": "fedge.runner.result",
+    "Metric": "fedge.core.objective",
     "Model": "fedge.models",
+    "Objective": "fedge.core.objective",
     "Result": "fedge.runner.result",
     "RunError": "fedge.errors",
     "StoppedError": "fedge.errors",
@@ -37,7 +40,9 @@ __all__ = [
     "DivergenceError",
     "FedgeError",
     "Listener",
+    "Metric",
     "Model",
+    "Objective",
     "Result",
     "RunError",
     "StoppedError",

@@ -151,7 +151,7 @@ def test_each_side_gets_only_what_is_its_own():
     """The client's functions are not handed the edge's weights, nor the edge's the client's or its inputs; an absent
     weight is NaN, so that a side that read one would show it."""
     one = made("cnn", cut="pool1")
-    at = Split(one.model, ("pool1",), ("pool2", "fc1", "fc2"), one.model.stage_of)
+    at = Split(one.model, ("pool1",), ("pool2", "fc1", "fc2"), one.model.stage_of, one.job.task.objective)
     client = {p: w for p, w in one.start.items() if at.on_client(p)}
     edge = {p: w for p, w in one.start.items() if not at.on_client(p)}
     assert set(client) == {"conv1/kernel", "conv1/bias"}

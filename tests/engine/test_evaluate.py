@@ -7,11 +7,13 @@ import optax
 import pytest
 from flax import nnx
 
+from fedge.core.objective import classification
 from fedge.engine import evaluate
 from fedge.engine.evaluate import Evaluator, equal_batches
 from fedge.models import from_nnx
 
 SCALE = ((0.0,), (1.0,))
+CLASSES = classification(3)
 RNG = np.random.default_rng(0)
 
 
@@ -41,10 +43,10 @@ def test_neither_the_devices_nor_the_batches_that_suit_them_change_a_result(stat
     found = []
     for devices, batch in ((1, 25), (2, 25), (1, 2000)):
         monkeypatch.setitem(evaluate.BATCH, "cpu", batch)
-        found.append(Evaluator(model, x, y, SCALE, jnp.float32, devices, model.evaluates_batches)(weights))
-    for accuracy, loss in found[1:]:
-        assert accuracy == found[0][0]
-        assert loss == pytest.approx(found[0][1], rel=1e-6)
+        found.append(Evaluator(model, CLASSES, x, y, SCALE, jnp.float32, devices, model.evaluates_batches)(weights))
+    for one in found[1:]:
+        assert one["accuracy"] == found[0]["accuracy"]
+        assert one["loss"] == pytest.approx(found[0]["loss"], rel=1e-6)
 
 
 def test_batches_are_normalised_by_their_own_images_alone():
@@ -55,13 +57,13 @@ def test_batches_are_normalised_by_their_own_images_alone():
     for part in (slice(0, 69), slice(69, 137), slice(137, 205)):
         logits, _ = model(weights, jnp.asarray(x[part]), train=False, key=jax.random.key(0))
         losses.append(optax.softmax_cross_entropy_with_integer_labels(logits, y[part]))
-    evaluator = Evaluator(model, x, y, SCALE, jnp.float32, 2, True)
-    _, loss = evaluator(weights)
+    evaluator = Evaluator(model, CLASSES, x, y, SCALE, jnp.float32, 2, True)
+    loss = evaluator(weights)["loss"]
     assert loss == pytest.approx(float(jnp.concatenate(losses).mean()), rel=1e-6)
     share = RNG.dirichlet(np.ones(205), 2)  # of two models, which here are the same one
-    _, plain, mean = evaluator.each({p: jnp.stack([w, w]) for p, w in weights.items()}, evaluator.shares(share))
-    assert plain.tolist() == [loss, loss]
-    assert mean == pytest.approx(share @ np.concatenate(losses), rel=1e-6)
+    both = evaluator.each({p: jnp.stack([w, w]) for p, w in weights.items()}, evaluator.shares(share))
+    assert both["loss"].tolist() == [loss, loss]
+    assert both["objective"] == pytest.approx(share @ np.concatenate(losses), rel=1e-6)
 
 
 @pytest.mark.parametrize("images", [1, 99, 100, 101, 250, 10_000])

@@ -4,6 +4,7 @@ import networkx as nx
 import pytest
 
 from fedge.algorithms import ALGORITHMS
+from fedge.core.objective import TASKS
 from fedge.core.sampling import SAMPLERS
 from fedge.data import ASSIGNMENTS, CLASS_SPLITS, PARTITIONS
 from fedge.engine import ENGINES
@@ -129,7 +130,7 @@ def test_every_key_says_what_it_takes_and_means():
         limits = [getattr(m, side) for m in field.metadata for side in ("ge", "gt", "le", "lt") if hasattr(m, side)]
         for named in {*(c for c in names if isinstance(c, str)), *(f"{n:.15g}" for n in limits)} - {"custom"}:
             assert named in allowed(key).replace(",", "").split(), (key, named)
-        assert allowed(key) != "a name" or key in ("graph", "cut")
+        assert allowed(key) != "a name" or key in ("graph", "cut", "target", "client_column")
         number = allowed(key).startswith(("an integer", "a number"))
         assert not number or ("≤" in allowed(key) or "<" in allowed(key)), f"{key} has no upper limit"
         assert len(field.description.split()) > 1, key
@@ -138,11 +139,12 @@ def test_every_key_says_what_it_takes_and_means():
 def test_names_are_those_of_what_they_name():
     """A partition, sampler, engine or model that is added elsewhere is a value of its key at once."""
     assert {key: words(key) for key in NAMES} == {
-        "partition": list(PARTITIONS), "class_split": list(CLASS_SPLITS), "assign": list(ASSIGNMENTS),
+        "task": list(TASKS), "partition": [*PARTITIONS, "natural"], "class_split": list(CLASS_SPLITS),
+        "assign": list(ASSIGNMENTS),
         "sampler": list(SAMPLERS), "model": list(MODELS), "engine": list(ENGINES),
     }  # fmt: skip
     for key, names in NAMES.items():
-        needs = {"class_split": {"partition": "one_class"}}.get(key, {})
+        needs = {"class_split": {"partition": "one_class"}, "partition": {"data": "mine.npz"}}.get(key, {})
         for name in names:
             assert getattr(Config.of(BASE | needs | {key: name}), key) == name
 

@@ -18,7 +18,7 @@ from fedge.algorithms import ALGORITHMS
 from fedge.errors import ConfigError, FedgeError, RunError, brief
 from fedge.experiment.build import Experiment
 from fedge.experiment.checks import CUSTOM
-from fedge.experiment.config import parse, words
+from fedge.experiment.config import allowed, parse
 from fedge.experiment.files import read_toml
 from fedge.runner import record, signals
 from fedge.runner.device import processes
@@ -97,11 +97,12 @@ def gather(pairs: list[str], file: Path | None, seed: int | None) -> dict[str, A
             raise ConfigError("seed is given twice; use either seed=N or --seed N")
         given["seed"] = seed
     keys = (read_toml(file) if file is not None else {}) | given
-    for key in ("data", "model", "optimizer"):
+    for key in ("partition", "assign"):
+        if isinstance(keys.get(key), list):
+            raise ConfigError(f"{key} is a list; write it into a file, one integer a line, and give {key}=FILE.txt")
+    for key in ("data", "model", "optimizer", "partition", "assign", "task"):
         if str(keys.get(key)).lower() == CUSTOM:
-            raise ConfigError(
-                f"{key}=custom means an object passed in from Python; name one of: {', '.join(words(key))}"
-            )
+            raise ConfigError(f"{key}=custom means an object passed in from Python; name one of: {allowed(key)}")
     return keys
 
 

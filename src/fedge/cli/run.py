@@ -32,6 +32,7 @@ from fedge.runner.device import HOSTS, leads
 from fedge.runner.run import run
 from fedge.studies import compare as comparison
 from fedge.view import terminal
+from fedge.view.numbers import on_request
 
 
 def run_command(
@@ -78,6 +79,8 @@ def run_command(
             print(json.dumps(result.to_json()))
         else:
             console.print(terminal.result_table([result]))
+            if said := on_request(result.final):
+                terminal.say(console, f"\n{said}")
             terminal.say(console, f"\nrun folder: {result.out}  (metrics.jsonl, weights.safetensors, curves.png, …)")
 
 
@@ -108,6 +111,9 @@ def compare_command(
             print(json.dumps({"results": [r.to_json() for r in everyone], "out": str(folder)}))
         else:
             console.print(terminal.result_table(everyone))
+            for r in everyone:
+                if said := on_request(r.final):
+                    terminal.say(console, f"{r.algorithm}: {said}")
             pictures = ", ".join(p.name for p in drawn if p.suffix == ".png")
             terminal.say(console, f"\nrun folder: {folder}  ({pictures}; PDFs; one sub-folder per algorithm)")
         if lost := [r.algorithm for r in everyone if r.diverged]:

@@ -19,6 +19,7 @@ from jax import Array
 
 from fedge.core import tree
 from fedge.core.keys import Purpose, fold
+from fedge.core.objective import Objective
 from fedge.core.sampling import Sampler
 from fedge.core.split import Split, client_backward, client_forward, edge_step
 from fedge.core.tree import Weights
@@ -34,7 +35,7 @@ class Data(NamedTuple):
     """
 
     x: Any  # N × …, uint8 or floating
-    y: Any  # N
+    y: Any  # N × …, integers or floating
     order: Any  # sample indices, client after client
     start: Any  # C
     size: Any  # C
@@ -67,7 +68,7 @@ Pull = Callable[[Weights], Weights]
 
 class Forward(Protocol):
     def __call__(self, weights: Weights, x: Array, *, train: bool, key: Array) -> tuple[Array, Weights]:
-        """Return logits and the running statistics after this batch (none for a model that keeps none)."""
+        """Return outputs and the running statistics after this batch (none for a model that keeps none)."""
         ...
 
 
@@ -82,6 +83,7 @@ class Task:
     optimiser: Callable[[Array], optax.GradientTransformation]  # from the learning rate
     scale: Scale  # channel mean and standard deviation of inputs in [0, 1]
     dtype: jnp.dtype
+    objective: Objective
     windows: bool = False  # the model reads its inputs in overlapping windows: a convolution
     split: Split | None = None  # take gradients by messages between the two halves of a split model
 
@@ -110,8 +112,8 @@ class Task:
             return self._by_messages(self.split, weights, x, y, dropout)
 
         def loss(params: Weights, rest: Weights) -> tuple[Array, Weights]:
-            logits, statistics = self.forward(params | rest, x, train=True, key=dropout)
-            return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean(), statistics
+            outputs, statistics = self.forward(params | rest, x, train=True, key=dropout)
+            return self.objective.loss(outputs, y).mean(), statistics
 
         params, rest = tree.split(weights, self.trainable.__contains__)
         (value, statistics), gradient = jax.value_and_grad(loss, has_aux=True)(params, rest)

@@ -27,6 +27,7 @@ class Purpose(IntEnum):
     GRAPH = 8
     DELAY = 9
     CODEC = 10
+    HELD_OUT = 11
 
 
 def root(seed: int) -> Array:

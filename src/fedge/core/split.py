@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import jax
-import optax
 from jax import Array
 
+from fedge.core.objective import Objective
 from fedge.core.tree import Weights
 
 
@@ -32,12 +32,13 @@ class StagedForward(Protocol):
 
 
 class Split(NamedTuple):
-    """This says where a model is cut: the stages of the client, those of its edge."""
+    """This says where a model is cut, the stages of the client and those of its edge, and what it is trained for."""
 
     forward: StagedForward
     client: tuple[str, ...]
     edge: tuple[str, ...]
     stage_of: Callable[[str], str]
+    objective: Objective
 
     def on_client(self, path: str) -> bool:
         return self.stage_of(path) in self.client
@@ -63,8 +64,8 @@ def edge_step(
     """Return the loss, the gradient and statistics of the edge's half, and what goes back to the client."""
 
     def loss(params: Weights, activations: Array) -> tuple[Array, Weights]:
-        logits, statistics = split.forward(params | rest, activations, train=True, key=key, stages=split.edge)
-        return optax.softmax_cross_entropy_with_integer_labels(logits, message.labels).mean(), statistics
+        outputs, statistics = split.forward(params | rest, activations, train=True, key=key, stages=split.edge)
+        return split.objective.loss(outputs, message.labels).mean(), statistics
 
     step = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)
     (value, statistics), (gradient, cut) = step(params, message.activations)

@@ -1,4 +1,4 @@
-"""This room knows where images come from (`sources`, `fetch`) and who gets which (`partition`, `cells`)."""
+"""This room knows where data come from (`sources`, `fetch`, `own_data`) and who gets which (`partition`, `cells`)."""
 
 from __future__ import annotations
 

@@ -62,3 +62,4 @@ ASSIGNMENTS: dict[str, Callable[[Roster], NDArray[np.int32]]] = {
     "edge_iid": edge_iid,
     "edge_niid": edge_niid,
 }
+BY_LABEL = ("edge_iid", "edge_niid")  # these ask for each client's commonest class

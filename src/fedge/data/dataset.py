@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedge.core.client import Scale
-from fedge.errors import DataError
+from fedge.core.objective import TASKS
+from fedge.data.own_numbers import check_owners
+from fedge.data.targets import check_numbers, check_tokens, numbers
+from fedge.errors import ConfigError, DataError, unknown
 
 UNSCALED: Scale = ((0.0,), (1.0,))
 KINDS = {  # what a model makes of each type: core.client.normalise
@@ -21,25 +26,52 @@ KINDS = {  # what a model makes of each type: core.client.normalise
 LARGEST, LEAST = 3e38, 2e-38  # what a float32 and a bfloat16 can hold; XLA takes less than LEAST for 0
 MOST_SAMPLES = 2**31 - 1  # they are numbered by 32 bits
 MOST_CLASSES = 1_000_000  # a model has an output for each
+TENTHS = 10
+
+
+class Strata(NamedTuple):
+    """This says what training samples are dealt and drawn by: which of several kinds each of them is."""
+
+    label: NDArray[np.int32]
+    kinds: int
+    names: tuple[str, ...]  # none where kinds go by their numbers
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Images are NHWC, and bytes stay bytes (they become numbers on the device); labels are 0..classes-1."""
+    """Images are NHWC, and bytes stay bytes (they become numbers on the device); labels are 0..classes-1.
+
+    With classes=0 targets are real numbers instead, one or several for each sample (task="regression"). Token ids
+    (integers) may have a label for each position (task="tokens"), of which those below 0 are not counted.
+    """
 
     name: str
     x_train: NDArray[Any]
-    y_train: NDArray[np.int32]
+    y_train: NDArray[Any]  # int32, or floats where classes=0
     x_test: NDArray[Any]
-    y_test: NDArray[np.int32]
+    y_test: NDArray[Any]
     classes: int
     scale: Scale = UNSCALED  # channel mean and standard deviation, for values in [0, 1]
+    class_names: tuple[str, ...] = ()  # one for each class, where they have names
+    client: NDArray[np.int32] | None = None  # who each training sample comes from, where that is known: 0, 1, …
+    task: str = ""  # what targets these are, one of core.objective.TASKS; found out unless given
 
     def __post_init__(self) -> None:
         x_train, x_test = self.x_train, self.x_test
         ends = [_check_images(f"{self.name}: {part} images", x) for part, x in (("train", x_train), ("test", x_test))]
         for part, x, y in (("train", x_train, self.y_train), ("test", x_test, self.y_test)):
-            _check_labels(f"{self.name}: {part}", y, len(x), self.classes)
+            self._check_targets(f"{self.name}: {part}", y, x)
+        if self.y_train.shape[1:] != self.y_test.shape[1:]:
+            raise DataError(
+                f"{self.name}: train targets {self.y_train.shape[1:]} and test targets {self.y_test.shape[1:]} differ "
+                "in shape; give both the same"
+            )
+        if self.class_names and len(self.class_names) != self.classes:
+            raise DataError(
+                f"{self.name}: {len(self.class_names)} class_names do not fit {self.classes} classes; give one for each"
+            )
+        if self.client is not None:
+            check_owners(f"{self.name}: client", self.client, len(x_train))
         if x_train.shape[1:] != x_test.shape[1:]:
             raise DataError(
                 f"{self.name}: train images {x_train.shape[1:]} and test images {x_test.shape[1:]} differ in shape"
@@ -57,16 +89,28 @@ class Dataset:
     @classmethod
     def of(
         cls, x_train: ArrayLike, y_train: ArrayLike, x_test: ArrayLike, y_test: ArrayLike, *,
-        name: str = "custom", classes: int | None = None, scale: Scale = UNSCALED,
+        name: str = "custom", classes: int | None = None, scale: Scale = UNSCALED, class_names: Sequence[str] = (),
+        client: ArrayLike | None = None, task: str = "",
     ) -> Dataset:  # fmt: skip
         """Make a data set of any arrays.
 
         Bytes are pixels and become numbers in [0, 1]; floats are taken as they are. Integers of another type are
         pixels too where they come as N × H × W × C, and must then fit bytes; otherwise they reach the model unchanged
-        (token ids, counts). Labels are integers from 0.
+        (token ids, counts). Labels are integers from 0, or with task="regression" (or classes=0) real numbers, or with
+        task="tokens" integers for each position, −1 where none is to be predicted. `class_names` are shown in pictures;
+        `client` says for each training sample which natural client, numbered from 0, it comes from.
         """
         xs = [_images(f"{name}: {part}", x) for part, x in (("train", x_train), ("test", x_test))]
-        ys = [_labels(f"{name}: {part}", y) for part, y in (("train", y_train), ("test", y_test))]
+        owners = None if client is None else check_owners(f"{name}: client", client, len(xs[0]))
+        more: dict[str, Any] = {"class_names": tuple(map(str, class_names)), "client": owners, "task": task}
+        parts = (("train", y_train), ("test", y_test))
+        none = classes is not None and not isinstance(classes, bool) and classes == 0
+        if none or task == "regression":
+            if not none and classes is not None:
+                raise DataError(f"{name}: classes={classes} has no meaning for task=regression; leave classes out")
+            train, test = (numbers(f"{name}: {part}", _array(f"{name}: {part} targets", y)) for part, y in parts)
+            return cls(name, xs[0], train, xs[1], test, 0, _scale(name, scale), **more)
+        ys = [_labels(f"{name}: {part}", y) for part, y in parts]
         found = max(1, *(int(y.max()) + 1 for y in ys))
         if classes is None:
             classes = found
@@ -79,12 +123,42 @@ class Dataset:
                 f"{name}: labels go up to {found - 1}, and a model would have {classes:,} outputs; at most "
                 f"{MOST_CLASSES:,} are allowed; number the classes from 0 (np.unique(labels, return_inverse=True)[1])"
             )
-        train, test = (y.astype(np.int32) for y in ys)
-        return cls(name, xs[0], train, xs[1], test, int(classes), _scale(name, scale))
+        train, test = (np.maximum(y, -1).astype(np.int32) if y.ndim > 1 else y.astype(np.int32) for y in ys)
+        return cls(name, xs[0], train, xs[1], test, int(classes), _scale(name, scale), **more)
 
     @property
     def shape(self) -> tuple[int, ...]:
         return self.x_train.shape[1:]
+
+    @cached_property
+    def strata(self) -> Strata:
+        """Tell training samples apart: by class, or by the tenth of the training part that a real target lies in (the
+        first of several).
+
+        Where every position has a label of its own, all samples are of one kind.
+        """
+        if self.task == "tokens":
+            return Strata(np.zeros(len(self.y_train), np.int32), 1, ("any",))
+        if self.classes:
+            return Strata(self.y_train, self.classes, self.class_names)
+        y = self.y_train.reshape(len(self.y_train), -1)[:, 0]
+        ends = np.unique(np.quantile(y, np.arange(1, TENTHS) / TENTHS))
+        label = np.searchsorted(ends, y, side="left").astype(np.int32)  # ≤ the end of its own tenth
+        return Strata(label, len(ends) + 1, (*(f"≤ {end:.3g}" for end in ends), f"> {ends[-1]:.3g}"))
+
+    def _check_targets(self, what: str, y: NDArray[Any], x: NDArray[Any]) -> None:
+        if not self.task:
+            positions = _kind(x) == "integers" and y.shape == x.shape and y.ndim > 1
+            task = "regression" if self.classes == 0 else "tokens" if positions else "classification"
+            object.__setattr__(self, "task", task)
+        if self.task not in TASKS:
+            raise ConfigError(unknown("task", self.task, TASKS))
+        if self.task == "regression":
+            check_numbers(what, y, len(x))
+        elif self.task == "tokens":
+            check_tokens(what, y, len(x), self.classes)
+        else:
+            _check_labels(what, y, len(x), self.classes)
 
 
 def _kind(x: NDArray[Any]) -> str | None:
@@ -156,9 +230,10 @@ def _extremes(x: NDArray[Any]) -> tuple[Any, Any]:
 def _labels(what: str, given: ArrayLike) -> NDArray[Any]:
     y = _array(f"{what} labels", given)
     if not np.issubdtype(y.dtype, np.integer):
+        hint = ", or predict them as numbers with task=regression" if np.issubdtype(y.dtype, np.floating) else ""
         raise DataError(
             f"{what} labels must be integers from 0, not {y.dtype}; "
-            "number the classes with np.unique(labels, return_inverse=True)[1]"
+            "number the classes with np.unique(labels, return_inverse=True)[1]" + hint
         )
     return y
 

@@ -1,7 +1,8 @@
 """This file says who gets which samples.
 
 Everything here is drawn once, on the host, from the seed; sizes that do not divide evenly give clients of different
-sizes, never lost samples. The names of all ways stand in PARTITIONS and CLASS_SPLITS, and nowhere else.
+sizes, never lost samples. The names of all ways stand in PARTITIONS and CLASS_SPLITS, and nowhere else. A partition or
+cells that were given instead (natural clients, a file, an array) come as `owner` and `cell`.
 """
 
 from __future__ import annotations
@@ -161,6 +162,7 @@ PARTITIONS: dict[str, Callable[[Request], Sequence[Indices] | Indices]] = {
     "dirichlet": dirichlet,
     "drawn": draw,
 }
+BY_LABEL = ("shards", "cell_iid", "one_class", "dirichlet")  # these ask for each sample's class
 CLASS_SPLITS: dict[str, Callable[[Request], list[Indices]]] = {
     "balanced": balanced,
     "equal_shards": equal_shards,
@@ -202,16 +204,22 @@ def check_counts(
 def distribute(
     labels: NDArray[np.int32], *, clients: int, cells: int, partition: str, seed: int, classes: int,
     how: str = "random", class_split: str = "balanced", concentration: float = 0.5, client_samples: int = 10,
+    owner: NDArray[np.int32] | None = None, cell: NDArray[np.int32] | None = None,
 ) -> Partition:  # fmt: skip
-    """Partition the samples over clients and the clients over cells."""
+    """Partition the samples over clients and the clients over cells.
+
+    Where they are given, `owner` is the client of each sample and `cell` the cell of each client, and they go before
+    `partition` and `how`.
+    """
     check_counts(partition, class_split, clients, len(labels), classes, client_samples)
     if cells > clients:
         raise ConfigError(f"cells={cells} is more than clients={clients}; each cell needs at least one client")
     dealt = clients * client_samples if partition == "drawn" else len(labels)
-    _check_memory(clients, dealt, lists=partition != "drawn", counted=0 if how == "random" else classes)
+    counted = classes if cell is None and how != "random" else 0
+    _check_memory(clients, dealt, lists=partition != "drawn", counted=counted)
     rng = host_rng(seed, Purpose.PARTITION)
     request = Request(labels, classes, clients, cells, class_split, concentration, client_samples, rng)
-    samples = PARTITIONS[partition](request)
+    samples = PARTITIONS[partition](request) if owner is None else _positions(owner, clients)
     if isinstance(samples, np.ndarray):
         size, order = np.full(clients, client_samples, np.int32), samples.reshape(-1).astype(np.int32)
     else:
@@ -219,8 +227,8 @@ def distribute(
         order = np.concatenate(samples).astype(np.int32)
     if size.min() == 0:
         raise ConfigError(f"partition={partition} leaves one of {clients} clients without samples; use fewer clients")
-    if partition == "cell_iid":
-        return Partition(order, size, consecutive(clients, cells))
+    if cell is not None or partition == "cell_iid":
+        return Partition(order, size, consecutive(clients, cells) if cell is None else cell)
     alone = Partition(order, size, np.zeros(clients, np.int32))
     roster = Roster(
         clients, cells, lambda: alone.label_counts(labels, classes).argmax(1), host_rng(seed, Purpose.ASSIGNMENT)

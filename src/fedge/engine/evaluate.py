@@ -1,18 +1,19 @@
-"""Find the accuracy and loss of models on one set of images."""
+"""Find the loss and the metrics of models on one set of images, or of samples of any other kind."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import Array, lax
 from jax.sharding import Mesh, PartitionSpec
 from numpy.typing import ArrayLike, NDArray
 
 from fedge.core.client import Forward, Scale, normalise
+from fedge.core.objective import Objective, PerSample
 from fedge.core.tree import Weights
 from fedge.engine.mesh import AXIS, BY_DEVICE, REPLICATED, mesh_of, place
 
@@ -20,6 +21,7 @@ from fedge.engine.mesh import AXIS, BY_DEVICE, REPLICATED, mesh_of, place
 # of CIFAR-10 (a tenth faster than 25 on ResNet-18).
 BATCH = {"cpu": 25, "gpu": 2000}
 LARGE, OF_LARGE = 1000, 10  # numbers in an image, images at a time on a CPU
+MOST_OUTPUTS = 2**27  # of a batch: tokens have an output for each position and each word
 TOGETHER = 100  # where a batch is normalised by its own statistics, on every machine
 BY_IMAGE = PartitionSpec(None, AXIS)  # models × batches: a part of each model's on each device
 
@@ -36,50 +38,101 @@ class Evaluator:
     """
 
     def __init__(
-        self, forward: Forward, x: ArrayLike, y: ArrayLike, scale: Scale, dtype: jnp.dtype, devices: int,
-        together: bool = False,
+        self, forward: Forward, objective: Objective, x: ArrayLike, y: ArrayLike, scale: Scale, dtype: jnp.dtype,
+        devices: int, together: bool = False,
     ) -> None:  # fmt: skip
-        mesh = mesh_of(devices)
+        self._mesh, self._objective, self._dtype = mesh_of(devices), objective, dtype
         images, labels = np.asarray(x), np.asarray(y)
         if together:
-            parts = equal_batches(len(images), mesh.size)
+            self._parts = equal_batches(len(images), self._mesh.size)
         else:
-            parts = [full_batches(len(images), _best_size(images, mesh), mesh.size)]
-        self._batches = [place((images[i], labels[i], c.astype(np.float32)), mesh, BY_DEVICE) for i, c in parts]
-        self._parts, self._samples, self._dtype = parts, len(images), dtype
+            self._parts = [full_batches(len(images), _best_size(images, labels, self._mesh), self._mesh.size)]
+        self._batches = [
+            place((images[i], labels[i], c.astype(np.float32)), self._mesh, BY_DEVICE) for i, c in self._parts
+        ]
+        self._samples = len(images)
 
-        def batch(weights: Weights, images: Array, labels: Array, counted: Array, *shares: Array) -> tuple[Array, ...]:
-            logits, _ = forward(weights, normalise(images, scale, dtype), train=False, key=jax.random.key(0))
-            losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
-            right = jnp.sum(counted * (logits.argmax(-1) == labels))
-            return right, *(jnp.sum(c * losses) for c in (counted, *shares))
+        def outputs(weights: Weights, images: Array) -> Array:
+            return forward(weights, normalise(images, scale, dtype), train=False, key=jax.random.key(0))[0]
 
-        def on_device(
-            models: Weights, shares: tuple[Array, ...], batches: tuple[Array, Array, Array]
-        ) -> tuple[Array, ...]:
-            def one(model: tuple[Weights, tuple[Array, ...]]) -> tuple[Array, ...]:
-                weights, own_shares = model
-                sums = lax.map(lambda b: batch(weights, *b), (*batches, *own_shares))
-                return tuple(each.sum() for each in sums)
+        self._outputs = outputs
+        self._sums = self._compile(self._batch_sums, _sum_batches, lambda sums: lax.psum(sums, AXIS))
+        self._each: dict[str | None, Callable[..., Array]] = {}
 
-            return lax.psum(lax.map(one, (models, shares)), AXIS)
+    def __call__(self, weights: Weights) -> dict[str, float]:
+        """Return the metrics and the loss of one model."""
+        found = self.each({path: jnp.asarray(w)[None] for path, w in weights.items()})
+        return {name: float(values[0]) for name, values in found.items()}
 
-        self._mesh = mesh
-        specs = (REPLICATED, BY_IMAGE, BY_DEVICE)
-        self._run = jax.jit(jax.shard_map(on_device, mesh=mesh, in_specs=specs, out_specs=REPLICATED, check_vma=False))
-
-    def __call__(self, weights: Weights) -> tuple[float, float]:
-        """Return (accuracy, loss)."""
-        right, loss = self.each({path: jnp.asarray(w)[None] for path, w in weights.items()})
-        return float(right[0]), float(loss[0])
-
-    def each(self, models: Weights, shares: Shares | None = None) -> tuple[NDArray[Any], ...]:
-        """Return (accuracies, losses) of several models, stacked along a leading axis; with shares also the losses'
-        means by these, found in the same pass."""
+    def each(self, models: Weights, shares: Shares | None = None) -> dict[str, NDArray[np.float64]]:
+        """Return the metrics and losses of several models, stacked along a leading axis; with shares also, as
+        `objective`, the losses' means by these, found in the same pass."""
         models = place(models, self._mesh, REPLICATED)
         own = [()] * len(self._batches) if shares is None else [(share,) for share in shares]
-        sums = [jax.block_until_ready(self._run(models, *both)) for both in zip(own, self._batches, strict=True)]
-        return tuple(np.asarray(sums, float).sum(0) / self._samples)
+        sums = [jax.block_until_ready(self._sums(models, *both)) for both in zip(own, self._batches, strict=True)]
+        found = {}
+        for name in (*self._objective.names, *(() if shares is None else ("objective",))):
+            mean = np.asarray([part[name] for part in sums], float).sum(0) / self._samples
+            found[name] = mean if name == "objective" else self._objective.value(name, mean)
+        return found
+
+    def of_samples(self, models: Weights, metric: str) -> NDArray[Any]:
+        """Return what a metric is a mean of, for each sample: models × samples, or models × samples × K."""
+        return self._per_sample(models, metric, self._objective.metric(metric).each)
+
+    def predicted(self, models: Weights) -> NDArray[Any]:
+        """Return the class that each model predicts for each sample (or for each of its positions)."""
+        predict = self._objective.predict
+        if predict is None:
+            raise ValueError(f"objective {self._objective.name} predicts no classes")
+        return self._per_sample(models, None, lambda outputs, labels: predict(outputs))
+
+    def _per_sample(self, models: Weights, name: str | None, function: PerSample) -> NDArray[Any]:
+        if name not in self._each:
+            self._each[name] = self._compile(
+                lambda weights, images, labels, counted: function(self._outputs(weights, images), labels),
+                lambda values: values,
+                lambda values: lax.all_gather(values, AXIS, axis=1, tiled=True),
+            )
+        models = place(models, self._mesh, REPLICATED)
+        found: NDArray[Any] | None = None
+        for batches, (index, counts) in zip(self._batches, self._parts, strict=True):
+            values = np.asarray(self._each[name](models, (), batches))
+            if found is None:
+                found = np.empty((len(values), self._samples, *values.shape[3:]), values.dtype)
+            found[:, index[counts]] = values[:, counts]
+        assert found is not None
+        return found
+
+    def _batch_sums(
+        self, weights: Weights, images: Array, labels: Array, counted: Array, *shares: Array
+    ) -> dict[str, Array]:
+        """Sum up what each metric is a mean of, and the losses, over the images of a batch that count."""
+        outputs = self._outputs(weights, images)
+        losses = self._objective.loss(outputs, labels)
+        found = {n: _sum_counted(counted, self._objective.metric(n).each(outputs, labels))
+                 for n in self._objective.metrics}  # fmt: skip
+        found["loss"] = jnp.sum(counted * losses)
+        if shares:
+            (share,) = shares
+            found["objective"] = jnp.sum(share * losses)
+        return found
+
+    def _compile(
+        self, batch: Callable[..., Any], of_model: Callable[[Any], Any], join: Callable[[Any], Any]
+    ) -> Callable[..., Any]:
+        """Compile (models, shares, batches) → what `of_model` makes of all that `batch` finds for a model on a device,
+        joined over the devices."""
+
+        def on_device(models: Weights, shares: tuple[Array, ...], batches: tuple[Array, Array, Array]) -> Any:
+            def one(model: tuple[Weights, tuple[Array, ...]]) -> Any:
+                weights, own_shares = model
+                return of_model(lax.map(lambda b: batch(weights, *b), (*batches, *own_shares)))
+
+            return join(lax.map(one, (models, shares)))
+
+        specs = (REPLICATED, BY_IMAGE, BY_DEVICE)
+        return jax.jit(jax.shard_map(on_device, mesh=self._mesh, in_specs=specs, out_specs=REPLICATED, check_vma=False))
 
     def shares(self, values: NDArray[Any]) -> Shares:
         """Put on the devices how much each image counts for each model: models × images, each row with sum one.
@@ -88,6 +141,15 @@ class Evaluator:
         """
         found = [np.where(counts, values[:, index] * self._samples, 0) for index, counts in self._parts]
         return [place(share.astype(self._dtype), self._mesh, BY_IMAGE) for share in found]
+
+
+def _sum_counted(counted: Array, values: Array) -> Array:
+    """Sum one number of each image, or several, over the images that count."""
+    return jnp.sum(counted * values) if values.ndim == 1 else jnp.sum(counted[:, None] * values, 0)
+
+
+def _sum_batches(found: Any) -> Any:
+    return jax.tree.map(lambda each: each.sum(0), found)
 
 
 Batches = tuple[NDArray[np.intp], NDArray[np.bool_]]  # batches × images: which image, and whether it counts
@@ -115,8 +177,10 @@ def equal_batches(images: int, devices: int) -> list[Batches]:
     return found
 
 
-def _best_size(images: NDArray[Any], mesh: Mesh) -> int:
+def _best_size(images: NDArray[Any], labels: NDArray[Any], mesh: Mesh) -> int:
     platform = mesh.devices.flat[0].platform
+    kinds = int(labels.max()) + 1 if np.issubdtype(labels.dtype, np.integer) else 1
+    most = max(1, MOST_OUTPUTS // max(1, labels[0].size * kinds))
     if platform == "cpu" and images[0].size > LARGE:
-        return min(OF_LARGE, BATCH["cpu"])
-    return BATCH.get(platform, BATCH["gpu"])
+        return min(OF_LARGE, BATCH["cpu"], most)
+    return min(BATCH.get(platform, BATCH["gpu"]), most)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fedge.algorithms import algorithm as find_algorithm
 from fedge.core import tree
@@ -21,6 +21,7 @@ from fedge.core.client import Data, Task, normalise
 from fedge.core.contract import Algorithm, State
 from fedge.core.keys import Purpose, fold, root
 from fedge.core.memory import require_memory, state_memory
+from fedge.core.objective import Objective
 from fedge.core.sampling import SAMPLERS, participants
 from fedge.core.schedule import Schedule
 from fedge.core.split import Split
@@ -29,10 +30,12 @@ from fedge.cost.clock import Clock, Rates
 from fedge.cost.cuts import Price, place_of, prices
 from fedge.cost.ledger import Cut, Ledger
 from fedge.cost.work import multiply_adds
-from fedge.data import DATASETS, Dataset, Partition, distribute, load
+from fedge.data import Dataset, Partition, distribute
 from fedge.engine import Job
 from fedge.errors import ConfigError
 from fedge.experiment.config import Config
+from fedge.experiment.own import load_data, settle, shape_of_data
+from fedge.experiment.tasks import check_model, find_objective, outputs_of
 from fedge.models import Model, make
 from fedge.updates import UPDATES
 from fedge.updates.memory import memory_bytes, remembering
@@ -95,16 +98,21 @@ class Experiment:
 
 
 def experiment(
-    config: Config, dataset: Dataset | None = None, model: Model | None = None, optimiser: Optimiser | None = None
-) -> Experiment:
-    dataset = dataset or load(config.data)
+    config: Config, dataset: Dataset | None = None, model: Model | None = None, optimiser: Optimiser | None = None,
+    objective: Objective | None = None, owner: ArrayLike | None = None, cell: ArrayLike | None = None,
+) -> Experiment:  # fmt: skip
+    """Build what a configuration names; objects passed in stand for what it calls custom. `owner` is the client of each
+    training sample, `cell` the cell of each client."""
+    dataset = dataset or load_data(config)
+    objective = find_objective(config, dataset, objective)
+    config, owner, cell = settle(config, dataset, owner, cell)
     partition = distribute(
-        dataset.y_train, clients=config.clients, cells=config.cells, partition=config.partition, seed=config.seed,
-        classes=dataset.classes, how=config.assign, class_split=config.class_split,
-        concentration=config.concentration, client_samples=config.client_samples,
+        dataset.strata.label, clients=config.clients, cells=config.cells, partition=config.partition, seed=config.seed,
+        classes=dataset.strata.kinds, how=config.assign, class_split=config.class_split,
+        concentration=config.concentration, client_samples=config.client_samples, owner=owner, cell=cell,
     )  # fmt: skip
     topology = Topology.of(partition.cell, partition.size)
-    model = model or make_model(config, dataset.shape, dataset.classes)
+    model = model or make_model(config, dataset.shape, outputs_of(objective, config))
     data = Data(
         x=dataset.x_train,
         y=dataset.y_train,
@@ -121,6 +129,7 @@ def experiment(
         optimiser=optimiser or build_optimiser(config),
         scale=dataset.scale,
         dtype=jnp.dtype(config.dtype),
+        objective=objective,
         windows=model.windows,
     )
     check_model(model, task, dataset)
@@ -129,14 +138,14 @@ def experiment(
     algorithm = make_algorithm(config, topology, model)
     if algorithm.messages and (on_client := algorithm.client_stages) is not None:
         at_edge = tuple(stage for stage in model.stages if stage not in on_client)
-        task = replace(task, split=Split(trained, on_client, at_edge, model.stage_of))
+        task = replace(task, split=Split(trained, on_client, at_edge, model.stage_of, objective))
     job = Job(algorithm, task, data, root(config.seed), config.lr, config.participation, config.chunk, config.devices)
     weights = jax.eval_shape(lambda: tree.cast(model.initialise(job.key), task.dtype))
     state = jax.eval_shape(algorithm.start, weights)
     check_memory(algorithm, state, config.participation)
     ledger = Ledger(
         algorithm, state, job.key, model.trainable, config.participation,
-        cut_of(algorithm.client_stages, weights, model, task, dataset.x_train.dtype.itemsize),
+        cut_of(algorithm.client_stages, weights, model, task, dataset),
     )  # fmt: skip
     at = rates(config, math.prod(dataset.shape), dataset.x_train.dtype.itemsize)
     if config.billed == "trainable":
@@ -180,44 +189,28 @@ def check_memory(algorithm: Algorithm, state: State, participation: float) -> No
     log.info("%s of %.3g MB each are held at once in an edge round", f"{active:,} clients' models", one / 1e6)
 
 
-def check_model(model: Model, task: Task, dataset: Dataset) -> None:
-    """Check by one pass over shapes that the model takes these inputs and has an output for each class."""
-
-    def logits(x: Array) -> Array:
-        weights = tree.cast(model.initialise(root(0)), task.dtype)
-        return model(weights, normalise(x, task.scale, task.dtype), train=True, key=root(0))[0]
-
-    try:
-        found = jax.eval_shape(logits, jax.ShapeDtypeStruct((2, *dataset.shape), dataset.x_train.dtype)).shape
-    except (TypeError, ValueError) as problem:
-        reason = (str(problem).splitlines() or [""])[0]
-        raise ConfigError(f"model {model.name} cannot take inputs of shape {dataset.shape}: {reason[:200]}") from None
-    if len(found) != 2 or found[1] < dataset.classes:
-        raise ConfigError(
-            f"model {model.name} gives {found[1:]} for each input, but there are {dataset.classes} classes"
-        )
-
-
-def cut_of(on_client: tuple[str, ...] | None, weights: Any, model: Model, task: Task, input_width: int) -> Cut | None:
+def cut_of(on_client: tuple[str, ...] | None, weights: Any, model: Model, task: Task, dataset: Dataset) -> Cut | None:
     """Return what crosses the cut after these stages; nothing where a client computes the whole model and its loss."""
     if on_client is None or on_client == model.stages:
         return None
-    place = place_of(model, on_client, weights, input_width)
+    place = place_of(model, on_client, weights, dataset.x_train.dtype.itemsize)
+    labels = 4 * task.batch * math.prod(dataset.y_train.shape[1:])
     up = task.batch * place.activations * place.bits // 8
-    return Cut(up, up if place.gradients else 0, 4 * task.batch, place.client_work)
+    return Cut(up, up if place.gradients else 0, labels, place.client_work)
 
 
 def cut_prices(config: Config) -> list[Price]:
-    """Price every place to cut the configured model; this needs the shape of the data, not the data."""
-    shape = DATASETS[config.data].shape
-    model = make_model(config, shape, 10)
+    """Price every place to cut the configured model; this needs the shape of the data, not a known set itself."""
+    shape, classes, width = shape_of_data(config)
+    model = make_model(config, shape, classes)
     schedule = Schedule(config.local_steps, config.edge_rounds)
-    return prices(model, config.batch, schedule, rates(config, math.prod(shape), 1))
+    return prices(model, config.batch, schedule, rates(config, math.prod(shape), width), width)
 
 
 def work_of(ledger: Ledger, weights: Any, model: Model, task: Task, dataset: Dataset) -> NDArray[Any]:
     """Divide each cell's multiply-adds by those of the whole model; a part that cannot run is refused here."""
-    sample = jax.ShapeDtypeStruct((1, *dataset.shape), task.dtype)
+    stored = jax.ShapeDtypeStruct((1, *dataset.shape), dataset.x_train.dtype)
+    sample = jax.eval_shape(lambda x: normalise(x, task.scale, task.dtype), stored)
 
     def forward(weights: tree.Weights, x: Array) -> Array:
         return model(weights, x, train=True, key=root(0))[0]

@@ -5,26 +5,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fedge.algorithms import algorithm
+from fedge.core.objective import TASKS
 from fedge.core.topology import GRAPHS
-from fedge.data import DATASETS
+from fedge.data import ASSIGNMENTS, DATASETS, PARTITIONS
+from fedge.data.own_data import TEST_FRACTION, is_own, is_table
 from fedge.data.partition import check_counts
-from fedge.errors import ConfigError, brief, unknown
+from fedge.errors import ConfigError, brief, suggestion
+from fedge.experiment.tasks import refuse_labels
 
 if TYPE_CHECKING:
     from fedge.experiment.config import Config
 
-CUSTOM = "custom"  # the data set, model or optimiser was passed in from Python
+CUSTOM = "custom"  # the data set, model, optimiser, partition or cells were passed in from Python
+NATURAL = "natural"  # the data say who a sample comes from
 COUNTABLE = 2**31 - 1  # iterations of a run
 GRAPH_CELLS = 2_000  # the eigenvalues of a graph's mixing matrix then take about 5 s
 
 
 def check(c: Config) -> None:
     """Refuse combinations that cannot be."""
-    if c.data not in (*DATASETS, CUSTOM):
-        raise ConfigError(unknown("data", c.data, DATASETS))
+    check_data(c)
     check_sizes(c)
     graph = c.declared.get("graph")
-    if graph is not None:
+    if graph is not None and "cells" not in counted(c):
         check_graph(c, graph)
     wrong = [
         ("class_split", c.partition != "one_class", "partition=one_class"),
@@ -39,15 +42,47 @@ def check(c: Config) -> None:
             raise ConfigError(f"{key}={brief(getattr(c, key))} is only for {needs}; leave {key} out")
     if c.partition == "cell_iid" and c.assign != "random":
         raise ConfigError(f"partition=cell_iid decides the cells itself; leave assign={c.assign} out")
+    if c.task in TASKS:
+        refuse_labels(c, c.task)
     if c.engine == "reference" and (c.devices > 1 or c.chunk > 1):
         raise ConfigError("devices and chunk are only for engine=vectorised; leave them out")
 
 
+def check_data(c: Config) -> None:
+    """Refuse data that nothing is known of, and keys that do not go with these data."""
+    if c.data not in (*DATASETS, CUSTOM) and not is_own(c.data):
+        raise ConfigError(
+            f"unknown data '{brief(c.data)}'; allowed: {', '.join(DATASETS)}, a file of your own (.npz, .csv), or a "
+            f"function (package.module:function){suggestion(c.data, DATASETS)}"
+        )
+    table = is_table(c.data)
+    if table and c.target is None:
+        raise ConfigError(f"data={brief(c.data)} needs the column that is predicted; give target=COLUMN")
+    for key in ("target", "client_column"):
+        if not table and getattr(c, key) is not None:
+            raise ConfigError(f"{key}={brief(getattr(c, key))} is only for data=FILE.csv; leave {key} out")
+    if not is_own(c.data) and c.test_fraction != TEST_FRACTION:
+        raise ConfigError(f"test_fraction={c.test_fraction:g} is only for data of your own; leave test_fraction out")
+    if c.partition == NATURAL and (c.data in DATASETS or (table and c.client_column is None)):
+        raise ConfigError(
+            f"partition=natural needs to know who a sample of {brief(c.data)} comes from; give client_column=COLUMN of "
+            "a CSV, an array client in a .npz, or another partition"
+        )
+
+
+def counted(c: Config) -> set[str]:
+    """Name the keys, clients and cells, whose numbers are not said: they are counted in a partition or in cells of
+    one's own, once these are read."""
+    own_partition, own_cells = c.partition not in PARTITIONS, c.assign not in ASSIGNMENTS
+    keys = {"clients"} if own_partition or own_cells else set[str]()
+    return (keys | {"cells"} if own_cells else keys) - c.model_fields_set
+
+
 def check_sizes(c: Config) -> None:
     """Refuse numbers that are each possible and too many together."""
-    if c.data in DATASETS:
+    if c.data in DATASETS and "clients" not in counted(c):
         check_counts(c.partition, c.class_split, c.clients, DATASETS[c.data].samples[0], 10, c.client_samples)
-    if c.cells > c.clients:
+    if c.cells > c.clients and not counted(c):
         raise ConfigError(f"cells={c.cells} is more than clients={c.clients}; each cell needs at least one client")
     if (c.rounds or 1) > most_rounds(c):
         product = f"rounds={c.rounds or 1} × edge_rounds={c.edge_rounds} × local_steps={c.local_steps}"

@@ -13,25 +13,36 @@ from pydantic_core import ErrorDetails
 from fedge import algorithms
 from fedge.algorithms import ALGORITHMS
 from fedge.core.declared import declared, validated
+from fedge.core.objective import TASKS
 from fedge.core.sampling import SAMPLERS
 from fedge.cost.clock import SHANNON
 from fedge.data import ASSIGNMENTS, CLASS_SPLITS, DATASETS, PARTITIONS
+from fedge.data.own_data import DATA_FILES, TEST_FRACTION, is_own
+from fedge.data.own_numbers import NUMBER_FILES, is_number_file
 from fedge.engine import ENGINES
 from fedge.errors import ConfigError, brief, suggestion
-from fedge.experiment.checks import COUNTABLE, CUSTOM, check
+from fedge.experiment.checks import COUNTABLE, CUSTOM, NATURAL, check
 from fedge.experiment.files import resolve_graph
+from fedge.experiment.tasks import METRICS, read_metrics
 from fedge.models import MODELS
 from fedge.plugins import is_name
 from fedge.updates import UPDATES
 
 ROUNDS = 30
 NAMES: dict[str, Iterable[str]] = {  # keys whose values are names of things that stand elsewhere
-    "partition": PARTITIONS,
+    "task": (*TASKS, CUSTOM),
+    "partition": (*PARTITIONS, NATURAL, CUSTOM),
     "class_split": CLASS_SPLITS,
-    "assign": ASSIGNMENTS,
+    "assign": (*ASSIGNMENTS, CUSTOM),
     "sampler": SAMPLERS,
     "model": (*MODELS, CUSTOM),
     "engine": ENGINES,
+}
+OWN = {  # keys whose values may also be names of what is the user's own
+    "data": [*(f"FILE{kind}" for kind in DATA_FILES), "package.module:function"],
+    "task": ["package.module:function"],
+    "partition": [f"FILE{kind}" for kind in NUMBER_FILES],
+    "assign": [f"FILE{kind}" for kind in NUMBER_FILES],
 }
 Count = Annotated[int, Field(ge=1, le=COUNTABLE)]
 Speed = Annotated[float, Field(ge=1e-3, le=1e18)]  # simulated times stay far from what a number can hold
@@ -58,12 +69,24 @@ class Config(BaseModel):
     edge_rounds: int = Field(4, ge=1, le=10**5, description="τ2, E/H: edge averages per global round")
     participation: float = Field(1.0, gt=0, le=1, description="fraction of each cell's clients in an edge round")
 
-    data: str = Field("fashion-mini", description="data set")
-    partition: str = Field("shards", description="who gets which samples")
+    data: str = Field("fashion-mini", description="data set: a known one, a file of your own or a function")
+    target: str | None = Field(None, description="column of data=FILE.csv that is predicted")
+    client_column: str | None = Field(
+        None, description="column of data=FILE.csv that says who a sample comes from; then partition=natural"
+    )
+    test_fraction: float = Field(
+        TEST_FRACTION, ge=1e-9, le=0.999, description="part held out where data of your own have no test part"
+    )
+    task: str = Field("classification", description="what is learnt: loss and metrics, of fedge or your own")
+    partition: str = Field(
+        "shards",
+        description="who gets which samples; natural: as the data say; a file: a client for each sample; unless given, "
+        "iid for tasks without classes",
+    )
     class_split: str = Field("balanced", description="how partition=one_class deals the classes")
     concentration: float = Field(0.5, ge=1e-3, le=1e6, description="Dirichlet parameter of partition=dirichlet")
     client_samples: int = Field(10, ge=1, le=10**6, description="what each client draws with partition=drawn")
-    assign: str = Field("random", description="which client joins which cell")
+    assign: str = Field("random", description="which client joins which cell; a file: a cell for each client")
     sampler: str = Field("epoch", description="minibatches without or with replacement")
 
     model: str = Field("mlp", description="what is trained")
@@ -116,6 +139,11 @@ class Config(BaseModel):
     train_eval: bool = Field(
         False, description="also evaluate on all training data: history gains global_loss and objective"
     )
+    metrics: str = Field(
+        "",
+        description="also find: cells, clients (the tested model on the training samples of each; the worst tenth of "
+        "clients), f1 (macro-F1 on the test set)",
+    )
     eval_every: Count = Field(1, description="rounds between evaluations")
     checkpoint_every: int = Field(5, ge=0, le=COUNTABLE, description="rounds between saved states; 0: never")
 
@@ -153,11 +181,19 @@ class Config(BaseModel):
         """Fill in what depends on other keys: the algorithm's own defaults, the number of rounds, a graph's links."""
         given = {key: value for key, value in values.items() if value is not None}
         for key in ("algorithm", "data", "model"):  # HierFAVG and MNIST are how people write them
-            if isinstance(given.get(key), str) and not is_name(given[key]):
+            if isinstance(given.get(key), str) and not is_own(given[key]):
                 given[key] = given[key].lower()
         for key, value in given.items():
             if isinstance(value, bool) and key in cls.model_fields and "bool" not in str(field(key).annotation):
                 raise ConfigError(f"{key}={value} is not allowed; allowed: {allowed(key)}")
+        if given.get("client_column") is not None:
+            given.setdefault("partition", NATURAL)
+        if isinstance(given.get("task"), str) and not is_name(given["task"]):
+            given["task"] = given["task"].lower()
+        if given.get("task") in TASKS[1:]:
+            given.setdefault("partition", "iid")
+        if "metrics" in given:
+            given["metrics"] = read_metrics(given["metrics"])
         if "graph" in given:
             given["graph"] = resolve_graph(given["graph"])
         if not {"rounds", "budget_seconds", "budget_bytes"} & given.keys():
@@ -175,7 +211,9 @@ class Config(BaseModel):
     @field_validator(*NAMES)
     @classmethod
     def _known(cls, value: str, info: ValidationInfo) -> str:
-        if value not in NAMES[info.field_name or ""]:
+        key = info.field_name or ""
+        own = is_name(value) if key == "task" else key in OWN and is_number_file(value)
+        if value not in NAMES[key] and not own:
             raise ValueError
         return value
 
@@ -247,8 +285,10 @@ def words(key: str) -> list[str]:
 
 def allowed(key: str) -> str:
     """Say what a key takes: names, or a kind of number and its limits."""
+    if key == "metrics":
+        return METRICS
     if words(key):
-        return ", ".join(words(key))
+        return ", ".join([*words(key), *OWN.get(key, [])])
     if examples := field(key).examples:
         return f"{', '.join(map(str, examples))}, …"
     kind = str(field(key).annotation)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax import Array
+from numpy.typing import NDArray
 
 from fedge.core.contract import State
 from fedge.core.tree import Weights
+from fedge.data.own_data import is_own
 from fedge.engine import ENGINES, Engine, Stacked
 from fedge.engine.evaluate import Evaluator, Shares
 from fedge.experiment.build import Experiment
@@ -21,8 +23,16 @@ Views = Callable[[State, Any], tuple[Weights, Weights | None]]
 PER_RUN = {  # keys that do not shape a compiled program
     "seed", "lr", "partition", "class_split", "concentration", "client_samples", "assign", "rounds", "cycles_per_bit",
     "cpu_hz", "edge_hz", "uplink_bps", "edge_bps", "cloud_bps", "device_spread", "link_spread", "straggle", "downlink",
-    "budget_seconds", "budget_bytes", "train_eval", "eval_every", "checkpoint_every", "devices", "chunk",
+    "budget_seconds", "budget_bytes", "train_eval", "metrics", "eval_every", "checkpoint_every", "devices", "chunk",
 }  # fmt: skip
+
+
+class Trained(NamedTuple):
+    """This tests on samples that clients hold."""
+
+    evaluator: Evaluator
+    shares: Shares  # how much each counts in the runs' objectives
+    samples: NDArray[np.intp]  # their places in the training set
 
 
 class ProgramCache:
@@ -66,21 +76,21 @@ class ProgramCache:
     def test(self, made: Experiment) -> Evaluator:
         return self._evaluator("test", made, made.dataset.x_test, made.dataset.y_test)
 
-    def train(self, runs: Sequence[Experiment]) -> tuple[Evaluator, Shares]:
-        """Return what tests on every sample that some client holds, and how much each counts in the runs' objectives;
-        several runs must hold the same samples."""
+    def train(self, runs: Sequence[Experiment]) -> Trained:
+        """Return what tests on every sample that some client holds; several runs must hold the same samples."""
         made, share = runs[0], np.stack([made.sample_share for made in runs])
         data, used = made.dataset, np.flatnonzero(share[0])
         if len(used) < len(data.x_train):
             found, share = _evaluator(made, data.x_train[used], data.y_train[used]), share[:, used]
         else:
             found = self._evaluator("train", made, data.x_train, data.y_train)
-        return found, found.shares(share)
+        return Trained(found, found.shares(share), used)
 
     def _evaluator(self, images: str, made: Experiment, x: Any, y: Any) -> Evaluator:
         if _custom(made):
             return _evaluator(made, x, y)
-        key = images + made.config.model_dump_json(include={"model", "bn", "dropout", "dtype"}) + str(made.job.devices)
+        shaping = {"model", "bn", "dropout", "dtype", "task"}
+        key = images + made.config.model_dump_json(include=shaping) + str(made.job.devices)
         if key not in self._evaluators:
             self._evaluators[key] = _evaluator(made, x, y)
         return self._evaluators[key]
@@ -98,10 +108,13 @@ def shape_of(made: Experiment) -> str:
 
 
 def _custom(made: Experiment) -> bool:
-    """Say whether objects were passed in: all have one name, so nothing made for one may serve another."""
-    return CUSTOM in (made.config.data, made.config.model, made.config.optimizer)
+    """Say whether objects were passed in, which all have one name, or data are the user's own, which may change with
+    the seed: nothing made for one may serve another."""
+    config = made.config
+    return CUSTOM in (config.data, config.model, config.optimizer, config.task) or is_own(config.data)
 
 
 def _evaluator(made: Experiment, x: Any, y: Any) -> Evaluator:
     scale, together = made.dataset.scale, made.model.evaluates_batches
-    return Evaluator(made.model, x, y, scale, made.job.task.dtype, made.job.devices, together)
+    task = made.job.task
+    return Evaluator(made.model, task.objective, x, y, scale, task.dtype, made.job.devices, together)

@@ -1,7 +1,7 @@
 """One digest says what a run is: whatever it is resumed from must carry the same.
 
-identity = SHA-256 of the configuration (how long to run and on which devices left out), the data, what was passed in
-           from Python, and the source files of fedge
+identity = SHA-256 of the configuration (how long to run and on which devices left out), the data, files and functions
+           of one's own, what was passed in from Python, and the source files of fedge
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from fedge.experiment.build import Experiment, Optimiser
 from fedge.experiment.checks import CUSTOM
 from fedge.models import Model
 from fedge.plugins import is_name, source_digest
+from fedge.runner.sources import sources
 
 LENGTH = ("rounds", "budget_seconds", "budget_bytes")  # may be given anew when a run is resumed: it goes on for longer
 LAYOUT = ("devices", "chunk")  # where it runs; another layout costs bit identity and nothing else
@@ -54,6 +55,8 @@ def data_digests(dataset: Dataset) -> dict[str, str]:
     for name in ARRAYS:
         array = getattr(dataset, name)
         found[name] = digest_of(array_digest(array), str(array.shape), str(array.dtype))
+    if dataset.client is not None:
+        found["client"] = array_digest(dataset.client)
     return found | {"scale": digest_of(str(dataset.scale)), "classes": str(dataset.classes)}
 
 
@@ -75,20 +78,52 @@ def is_known(dataset: Dataset) -> bool:
 
 
 def objects(made: Experiment, optimiser: Optimiser | None) -> dict[str, Any]:
-    """Make digests of what is not fedge's own; a program's is that of the operations it is traced to."""
-    found: dict[str, Any] = {}
+    """Make digests of what is the user's own: files, functions, and what was passed in from Python.
+
+    A program's is that of the operations it is traced to.
+    """
+    found: dict[str, Any] = {**sources(made.config.model_dump())}
     if is_name(made.config.algorithm):
         found["algorithm"] = source_digest(algorithm(made.config.algorithm).factory)
     if made.config.data == CUSTOM:
         found["data"] = data_digests(made.dataset)
+    elif is_name(made.config.data):
+        found["data"] |= data_digests(made.dataset)
+    if made.config.partition == CUSTOM:
+        found["partition"] = digest_of(array_digest(made.partition.order), array_digest(made.partition.size))
+    if made.config.assign == CUSTOM:
+        found["assign"] = array_digest(made.partition.cell)
     if made.config.model == CUSTOM:
         found["model"] = model_digest(made)
     if made.config.optimizer == CUSTOM and optimiser is not None:
         found["optimizer"] = optimiser_digest(made.model, optimiser)
+    if made.config.task == CUSTOM:
+        found["task"] = objective_digest(made)
+    elif is_name(made.config.task):
+        found["task"] |= {"program": objective_digest(made)}
     return found
 
 
+def objective_digest(made: Experiment) -> str:
+    """Make a digest of the loss and of what the metrics are means of."""
+    objective, y = made.job.task.objective, made.dataset.y_train
+    forward, weights, sample = traced_model(made)
+    outputs = jax.eval_shape(forward, weights, sample)[0]
+    targets = jax.ShapeDtypeStruct((2, *y.shape[1:]), jax.dtypes.canonicalize_dtype(y.dtype))
+
+    def values(outputs: Any, targets: Any) -> Any:
+        return [objective.metric(name).each(outputs, targets) for name in objective.names]
+
+    return program_digest(values, outputs, targets, note=str(objective.names))
+
+
 def model_digest(made: Experiment) -> str:
+    model, (forward, weights, sample) = made.model, traced_model(made)
+    return program_digest(forward, weights, sample, note=str((sorted(model.axes.items()), model.stages)))
+
+
+def traced_model(made: Experiment) -> tuple[Callable[[Any, Any], Any], Any, Any]:
+    """Return a model's forward pass, and the shapes of its weights and of two inputs."""
     model, dtype = made.model, made.job.task.dtype
     weights = jax.eval_shape(lambda: model.initialise(root(0)))
     kind = dtype if np.issubdtype(made.dataset.x_train.dtype, np.floating) else made.dataset.x_train.dtype
@@ -97,7 +132,7 @@ def model_digest(made: Experiment) -> str:
     def forward(weights: Any, x: Any) -> Any:
         return model(weights, x, train=True, key=root(0))
 
-    return program_digest(forward, weights, sample, note=str((sorted(model.axes.items()), model.stages)))
+    return forward, weights, sample
 
 
 def optimiser_digest(model: Model, optimiser: Optimiser) -> str:

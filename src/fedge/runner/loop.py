@@ -18,6 +18,7 @@ from fedge.engine import Engine
 from fedge.engine.mesh import here
 from fedge.experiment.config import Config
 from fedge.runner.costs import Costs
+from fedge.runner.per_group import without_long
 from fedge.runner.rows import Row
 
 PAUSE = 1.0  # seconds after which a loop that may be asked to stop looks whether it was
@@ -78,8 +79,9 @@ def stretches(
         pace, done = seconds / (end - done), end
         rows: list[Row] = []
         if done % config.eval_every == 0 or not costs[0].more(done):
-            for own, row in zip(costs, evaluate(trainer.stacked(states), done, losses), strict=True):
-                spent = own.after(done)
+            last = not costs[0].more(done)
+            for own, tested in zip(costs, evaluate(trainer.stacked(states), done, losses), strict=True):
+                spent, row = own.after(done), tested if last else without_long(tested)
                 rows.append(row | {"bytes": spent.sent, "simulated_seconds": spent.seconds})
         yield Stretch(done, states, losses, rows, seconds)
 

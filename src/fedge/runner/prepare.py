@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
+from numpy.typing import ArrayLike
 
+from fedge.core.objective import Objective
 from fedge.data import Dataset
 from fedge.engine import Engine
 from fedge.errors import ConfigError
 from fedge.experiment.build import Experiment, Optimiser, experiment
 from fedge.experiment.checks import CUSTOM
-from fedge.experiment.config import Config, words
+from fedge.experiment.config import Config, allowed
 from fedge.models import Model
 from fedge.runner import device, identity
 from fedge.runner.cache import ProgramCache
@@ -31,25 +33,52 @@ class Given:
     dataset: Dataset | None
     model: Model | None
     optimiser: Optimiser | None
+    objective: Objective | None = None
+    partition: ArrayLike | None = None  # a client for each training sample
+    assign: ArrayLike | None = None  # a cell for each client
+
+    def take_arrays(self, keys: Keys) -> tuple[Given, dict[str, Any]]:
+        """Part the arrays given for partition or assign, by the name of the key, from the keys."""
+        arrays = {key: keys[key] for key in ("partition", "assign") if _is_array(keys.get(key))}
+        return replace(self, **arrays), {key: value for key, value in keys.items() if key not in arrays}
+
+    @property
+    def arrays(self) -> dict[str, Any]:
+        both = {"partition": self.partition, "assign": self.assign}
+        return {key: array for key, array in both.items() if array is not None}
 
     def resolve(self, keys: Keys) -> Config:
         """Return the configuration of a run in which objects passed in go before keys."""
-        custom = {"model": CUSTOM} if self.model is not None else {}
-        custom |= {"optimizer": CUSTOM} if self.optimiser is not None else {}
+        passed = {"model": self.model, "optimizer": self.optimiser, **self.arrays}
+        custom = {key: CUSTOM for key, value in passed.items() if value is not None}
         if self.dataset is not None:  # a known name stands for known bits only
             custom["data"] = self.dataset.name if identity.is_known(self.dataset) else CUSTOM
+            custom |= {"task": self.dataset.task} if "task" not in keys else {}
+        if self.objective is not None:
+            custom["task"] = CUSTOM
+            if self.objective.task != "classification" and not {"partition"} & {*keys, *self.arrays}:
+                custom["partition"] = "iid"
         config = Config.of(dict(keys) | custom)
         self.check(config)
         return config
 
     def check(self, config: Config) -> None:
         """Refuse a configuration that names an object which was not passed in."""
-        for key, passed in (("data", self.dataset), ("model", self.model), ("optimizer", self.optimiser)):
-            if getattr(config, key) == CUSTOM and passed is None:
+        passed: dict[str, Any] = {"data": self.dataset, "model": self.model, "optimizer": self.optimiser}
+        passed |= {"task": self.objective, **self.arrays}
+        for key in ("data", "model", "optimizer", "task", "partition", "assign"):
+            if getattr(config, key) == CUSTOM and passed.get(key) is None:
                 raise ConfigError(
                     f"{key}=custom means an object passed in from Python; pass it (again) or name one of: "
-                    f"{', '.join(words(key))}"
+                    f"{allowed(key)}"
                 )
+
+    def experiment(self, config: Config) -> Experiment:
+        return experiment(config, self.dataset, self.model, self.optimiser, self.objective, self.partition, self.assign)
+
+
+def _is_array(given: Any) -> bool:
+    return isinstance(given, list | tuple) or hasattr(given, "__array__")
 
 
 @contextlib.contextmanager
@@ -75,7 +104,7 @@ class Preparation:
     @classmethod
     def of(cls, config: Config, given: Given, cache: ProgramCache | None, layout: dict[str, int]) -> Preparation:
         given.check(config)
-        made = experiment(config, given.dataset, given.model, given.optimiser)
+        made = given.experiment(config)
         made = replace(made, job=replace(made.job, devices=layout["devices"], chunk=layout["chunk"]))
         cache = cache or ProgramCache()
         costs = Costs(made)

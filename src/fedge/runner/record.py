@@ -34,6 +34,7 @@ from fedge.runner.checkpoint import DamagedError, Notes
 from fedge.runner.environment import environment, now
 from fedge.runner.identity import differences, digest_of, identity
 from fedge.runner.rows import NUMBERS, Row, read_rows, regular_and_last, row_of
+from fedge.runner.sources import require_same
 
 RUN, CONFIG, METRICS = "run.json", "config.json", "metrics.jsonl"
 WEIGHTS, LEDGER, RESULT = "weights.safetensors", "ledger.json", "result.json"
@@ -238,11 +239,8 @@ def changes(record: Record, objects: Mapping[str, Any]) -> list[str]:
     if then["objects"].get("algorithm") != objects.get("algorithm"):
         name = then["config"].get("algorithm")
         raise RunError(f"the file that {name} stands in has changed since {record.folder} was begun; restore it")
-    for key, what in (("data", "data set"), ("model", "model"), ("optimizer", "optimiser")):
-        if then["objects"].get(key) != objects.get(key):
-            traced = key != "data" and then["versions"].get("jax") != now["versions"]["jax"]
-            if not traced:  # other versions of JAX write the same function otherwise
-                raise RunError(f"the {what} passed in is not the one {record.folder} was begun with; pass that one")
+    same_jax = then["versions"].get("jax") == now["versions"]["jax"]
+    require_same(record.folder, then["objects"], objects, same_jax=same_jax)
     return changed
 
 

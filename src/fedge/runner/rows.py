@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from fedge.errors import RunError
 from fedge.runner import files
 
 Row = dict[str, Any]
+AFTER_TESTED = ("train_loss", "simulated_seconds", "bytes")  # columns that follow those of the test set
 NUMBERS = (int, float)
 COLUMNS: dict[str, Any] = {
-    "round": int, "iteration": int, "accuracy": NUMBERS, "simulated_seconds": NUMBERS, "bytes": dict,
+    "round": int, "iteration": int, "loss": (*NUMBERS, NoneType), "simulated_seconds": NUMBERS, "bytes": dict,
 }  # fmt: skip
 
 
@@ -28,9 +31,15 @@ def read_rows(path: Path) -> list[tuple[int, str]]:
     return found
 
 
+def tested(row: Row) -> list[str]:
+    """Name what was found on the test set, as the row has it: the metrics and the loss, the main one first."""
+    names = itertools.takewhile(lambda key: key not in AFTER_TESTED, row)
+    return [name for name in names if name not in ("round", "iteration")]
+
+
 def row_of(line: str, path: Path) -> Row:
     row = files.parse_json(line, str(path))
-    if not isinstance(row, dict) or any(not isinstance(row.get(key), kind) for key, kind in COLUMNS.items()):
+    if not isinstance(row, dict) or any(not isinstance(row.get(key, ...), kind) for key, kind in COLUMNS.items()):
         raise RunError(f"{path} is damaged (a line is no row of a run); restore it")
     return row
 

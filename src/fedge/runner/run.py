@@ -13,12 +13,13 @@ from typing import Any
 
 import jax
 
+from fedge.core.objective import Objective
 from fedge.data import Dataset
 from fedge.errors import ConfigError, RunError
 from fedge.experiment.build import Experiment, Optimiser
 from fedge.experiment.config import Config
 from fedge.models import Model
-from fedge.runner import device, files, identity, record
+from fedge.runner import device, files, identity, record, sources
 from fedge.runner.cache import ProgramCache
 from fedge.runner.prepare import Given, Keys, Preparation, ready
 from fedge.runner.record import Silent
@@ -32,27 +33,29 @@ log = logging.getLogger(__name__)
 def run(
     config: Config | Keys | None = None, *, out: str | Path | None = None, resume: str | Path | None = None,
     dataset: Dataset | None = None, model: Model | str | None = None, optimiser: Optimiser | None = None,
-    listener: Listener | None = None, cache: ProgramCache | None = None, hosts: str | None = None,
-    stop: StopRequest | None = None, **keys: Any,
+    objective: Objective | None = None, listener: Listener | None = None, cache: ProgramCache | None = None,
+    hosts: str | None = None, stop: StopRequest | None = None, **keys: Any,
 ) -> Result:  # fmt: skip
     """Run one experiment. Keys are those of the command line: `fedge.run(algorithm="hierfavg", clients=20)`.
 
-    `dataset`, `model` and `optimiser` (learning rate → optax transformation) may be objects of your own in place of
-    the configured ones. `resume` continues the run in that folder, with more `rounds` or a larger budget if given.
-    Runs with one `cache` share compiled programs. `hosts` is for one run by several processes (docs/hosts.md); the
-    first of them writes. A run that diverges raises `DivergenceError`, which holds the result so far.
+    `dataset`, `model`, `optimiser` (learning rate → optax transformation) and `objective` (loss and metrics) may be
+    objects of your own in place of the configured ones; `partition` may be an array with a client for each training
+    sample, `assign` one with a cell for each client. `resume` continues the run in that folder, with more `rounds` or a
+    larger budget if given. Runs with one `cache` share compiled programs. `hosts` is for one run by several processes
+    (docs/hosts.md); the first of them writes. A run that diverges raises `DivergenceError`, which holds the result so
+    far.
     """
     began = time.perf_counter()
     if isinstance(model, str):
         keys, model = keys | {"model": model}, None
-    given = Given(dataset, model, optimiser)
+    plain = config.model_dump(exclude_unset=True) if isinstance(config, Config) else dict(config or {})
+    given, plain = Given(dataset, model, optimiser, objective).take_arrays(plain | keys)
     listener = listener or Listener()
     if resume is not None:
         if config is not None or out is not None:
             raise ConfigError("a resumed run keeps its own configuration and folder; give resume alone")
-        return _resume(Path(resume), keys, given, listener, cache, hosts, stop, began)
-    plain = config.model_dump() if isinstance(config, Config) else dict(config or {})
-    chosen = given.resolve(plain | keys)
+        return _resume(Path(resume), plain, given, listener, cache, hosts, stop, began)
+    chosen = given.resolve(plain)
     with ready(chosen, chosen.devices, hosts):
         job = Preparation.of(chosen, given, cache, {"devices": chosen.devices, "chunk": chosen.chunk})
         if not device.leads():
@@ -61,8 +64,8 @@ def run(
         record.claim(folder)
         with files.locked(folder):
             record.claim(folder)  # another may have begun a run there a moment ago
-            facts = {"layout": job.engine.layout} | mixing(job.made)
-            kept = record.begin(folder, chosen.model_dump(), job.objects, **facts)
+            facts = {"layout": job.engine.layout} | mixing(job.made) | class_names(job.made)
+            kept = record.begin(folder, job.made.config.model_dump(), job.objects, **facts)
             return train(job, kept, folder, listener, stop, began)
 
 
@@ -81,6 +84,7 @@ def _resume(
         if hosts is None:
             stack.enter_context(files.locked(folder))
         kept = record.reopen(folder)
+        sources.require(folder, kept.about["objects"])
         longer = {key: value for key, value in keys.items() if key in identity.LENGTH}
         chosen = Config.of(kept.config | longer)
         layout = {key: kept.about["layout"].get(key, 0) for key in identity.LAYOUT}
@@ -121,6 +125,11 @@ def default_folder(name: str) -> Path:
     except OSError as problem:
         raise RunError(f"cannot write to {base.parent}: {problem.strerror}; choose another place with --out") from None
     return folder
+
+
+def class_names(made: Experiment) -> dict[str, Any]:
+    """Name the classes in the order of the model's outputs, where they have names."""
+    return {"class_names": list(made.dataset.class_names)} if made.dataset.class_names else {}
 
 
 def mixing(made: Experiment) -> dict[str, Any]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fedge import plugins
 from fedge.algorithms import ALGORITHMS, algorithm, installed
+from fedge.core.objective import Objective
 from fedge.data import Dataset
 from fedge.errors import ConfigError, DivergenceError, RunError, StoppedError
-from fedge.experiment.build import Optimiser, experiment
+from fedge.experiment.build import Optimiser
+from fedge.experiment.checks import CUSTOM
 from fedge.experiment.config import Config, foreign
 from fedge.models import Model
 from fedge.runner import files, record
@@ -29,7 +32,8 @@ Plan = dict[str, dict[str, Any]]  # algorithm → the keys of its run
 def compare(
     algorithms: Sequence[str] = (), config: Keys | None = None, *, out: str | Path | None = None,
     resume: str | Path | None = None, dataset: Dataset | None = None, model: Model | str | None = None,
-    optimiser: Optimiser | None = None, listener: Listener | None = None, stop: StopRequest | None = None, **keys: Any,
+    optimiser: Optimiser | None = None, objective: Objective | None = None, listener: Listener | None = None,
+    stop: StopRequest | None = None, **keys: Any,
 ) -> dict[str, Result]:  # fmt: skip
     """Run each algorithm (unless named, each paper's own) with the same keys; return results by name.
 
@@ -37,7 +41,7 @@ def compare(
     those. The runs lie in one folder, one sub-folder each. `resume` finishes a comparison that was stopped: runs that
     are over are read back, one that was cut short goes on. A run that diverges ends alone: its result says so.
     """
-    keys = dict(config or {}) | keys
+    given, keys = Given(dataset, None, optimiser, objective).take_arrays(dict(config or {}) | keys)
     if resume is not None:
         if algorithms or out is not None or keys:
             raise ConfigError("a resumed comparison keeps its own configuration and folder; give resume alone")
@@ -46,8 +50,8 @@ def compare(
     else:
         if isinstance(model, str):
             keys, model = keys | {"model": model}, None
-        plan = make_plan(algorithms, keys)
-        _refuse(plan, Given(dataset, model, optimiser))
+        plan = make_plan(algorithms, keys | dict.fromkeys(given.arrays, CUSTOM))
+        _refuse(plan, replace(given, model=model))
         folder = Path(out) if out is not None else default_folder("compare")
         record.claim(folder, PLAN)
     results: dict[str, Result] = {}
@@ -59,11 +63,12 @@ def compare(
             place = folder / name
             if place.is_symlink():
                 raise RunError(f"{place} is a link to another place; a comparison writes into its own folder only")
-            where: dict[str, Any] = {"resume": place} if record.holds_run(place) else {"config": chosen, "out": place}
+            where = given.arrays | ({"resume": place} if record.holds_run(place) else {"config": chosen, "out": place})
             try:
                 results[name] = run(
-                    **where, dataset=dataset, model=model, optimiser=optimiser, listener=listener, stop=stop
-                )
+                    **where, dataset=dataset, model=model, optimiser=optimiser, objective=objective, listener=listener,
+                    stop=stop,
+                )  # fmt: skip
             except DivergenceError as problem:
                 log.warning("%s", problem)
                 results[name] = problem.result
@@ -117,6 +122,6 @@ def _refuse(plan: Plan, given: Given) -> None:
         config = given.resolve(chosen)
         with ready(config, config.devices):
             try:
-                experiment(config, given.dataset, given.model, given.optimiser)
+                given.experiment(config)
             except ConfigError as problem:
                 raise ConfigError(f"{name}: {problem}; or name the algorithms to compare") from None

@@ -10,7 +10,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import ErrorDetails
 
 from fedge.algorithms import ALGORITHMS
-from fedge.data import DATASETS
+from fedge.data import ASSIGNMENTS, DATASETS, PARTITIONS
+from fedge.data.own_data import is_own
 from fedge.errors import ConfigError, suggestion, unknown
 from fedge.experiment.config import Config, all_fields, foreign
 from fedge.experiment.files import read_toml
@@ -212,6 +213,9 @@ def _check(recipe: Recipe, figure: FigureRecipe) -> None:
                 config = Config.of(recipe.run_keys(figure, series, variant))
             except ConfigError as problem:
                 raise ConfigError(f"series '{series.label}': {problem}") from None
+            if is_own(config.data) or config.partition not in PARTITIONS or config.assign not in ASSIGNMENTS:
+                raise ConfigError(f"series '{series.label}': a figure takes known data, partitions and cells by name; "
+                                  "use `fedge run` for your own")  # fmt: skip
             if (variant.tune or figure.y == "global_loss") and not config.train_eval:
                 raise ConfigError(f"series '{series.label}': the training loss is needed; give train_eval = true")
             line = (chosen, series.label, config.cells)

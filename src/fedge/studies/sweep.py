@@ -116,9 +116,10 @@ def _stacks(configs: Sequence[Config], dataset: Dataset) -> Iterator[StackedRuns
     for place, config in enumerate(configs):
         made = experiment(config, dataset)
         costs = Costs(made)
-        whole = not config.train_eval or len(np.unique(made.partition.order)) == len(dataset.x_train)
+        tests_training = config.train_eval or config.metrics
+        whole = not tests_training or len(np.unique(made.partition.order)) == len(dataset.x_train)
         if costs.rounds is not None and whole:
-            alike = f"{shape_of(made)} {costs.rounds} {config.eval_every} {config.train_eval}"
+            alike = f"{shape_of(made)} {costs.rounds} {config.eval_every} {config.train_eval} {config.metrics}"
             found.setdefault(alike, []).append((place, made, costs))
     for members in found.values():
         made = members[0][1]

@@ -6,6 +6,7 @@ million clients than for a hundred.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,8 @@ MARKS = 400  # clients drawn one by one, and columns of a heat map
 CELLS = 40  # drawn side by side
 NODES = 24  # edges of a graph drawn as dots and lines
 PIXELS = 250  # rows and columns of a graph drawn as a matrix
+CLASSES = 20  # rows of a heat map that have room for the name of their class
+LETTERS = 20  # of such a name
 BY_TURNS = COLOURS[:2]  # , where there are more cells than colours
 
 Integers = NDArray[Any]
@@ -182,8 +185,8 @@ def _columns(cell: Integers, commonest: Integers) -> _Columns:
 
 def label_heatmap(made: Experiment) -> Figure:
     """Draw what share of its samples each client has of each class, and above it how many samples they are."""
-    classes, samples = made.dataset.classes, made.partition.size
-    counts = made.partition.label_counts(made.dataset.y_train, classes)
+    (label, classes, names), samples = made.dataset.strata, made.partition.size
+    counts = made.partition.label_counts(label, classes)
     order, start, cell, says = _columns(made.topology.cell, counts.argmax(1))
     width = float(np.clip(0.11 * len(start), 6, 14))
     figure = Figure(figsize=(width, 4), layout="constrained")
@@ -206,14 +209,22 @@ def label_heatmap(made: Experiment) -> Figure:
     letters = len(f"cell {cell[-1]}")
     shown = _choose_apart(middles, (5 * letters + 8) * len(cell) / (56 * width))
     axes.set_xticks(middles[shown], [f"cell {cell[begins[d]]}" for d in shown], fontsize=8)
-    axes.yaxis.set_major_locator(MaxNLocator(min(10, classes), integer=True))
     axes.set_xlabel(says)
-    axes.set_ylabel("class")
-    c = made.config
-    bars.set_title(f"{c.data}, {c.partition}: samples of each client, and their classes", fontsize=10)
+    axes.yaxis.set_major_locator(MaxNLocator(min(10, classes), integer=True))
+    if names and classes <= CLASSES:
+        axes.set_yticks(range(classes), [_short(name) for name in names], fontsize=8)
+    axes.set_ylabel("class" if made.dataset.classes else "target")
+    kinds = "classes" if made.dataset.classes else "targets"
+    data, partition = (Path(name).name.replace("$", r"\$") for name in (made.config.data, made.config.partition))
+    bars.set_title(f"{data}, {partition}: samples of each client, and their {kinds}", fontsize=10)
     bar = figure.colorbar(image, ax=[bars, axes], label="share of the client's samples")
     bar.ax.yaxis.set_major_formatter(PercentFormatter(1))
     return figure
+
+
+def _short(name: str) -> str:
+    """Cut a class's name to what stands beside an axis, and mark it as one that holds no formula."""
+    return (name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…").replace("$", r"\$")
 
 
 def _choose_apart(places: NDArray[np.float64], least: float) -> list[int]:

@@ -13,10 +13,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from numpy.typing import NDArray
 
 from fedge.runner.result import Result
+from fedge.runner.rows import Row, tested
 from fedge.studies.curve import Curve, Table, names_of, write_file
 from fedge.studies.recipe import FigureRecipe
+from fedge.view.numbers import is_share, words
 
 # Okabe and Ito's colours: told apart by colour-blind readers too; line styles for black and white print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
@@ -41,18 +44,19 @@ def tidy(axes: Axes) -> None:
 
 
 def curves(results: list[Result]) -> Figure:
-    """Draw test accuracy against local iterations and simulated seconds, and test loss."""
+    """Draw the main metric against local iterations and simulated seconds, and test loss."""
     figure = Figure(figsize=(12, 4), layout="constrained")
-    panels = figure.subplots(1, 3)
+    panels, main = figure.subplots(1, 3), tested(results[0].history[0])[0]
     for number, r in enumerate(results):
         look: dict[str, Any] = _look(number) | ({"marker": "o"} if len(r.history) == 1 else {})
         iteration = [row["iteration"] for row in r.history]
-        accuracy = [100 * row["accuracy"] for row in r.history]
-        panels[0].plot(iteration, accuracy, label=_plain(r.algorithm), **look)
-        panels[1].plot([row["simulated_seconds"] for row in r.history], accuracy, **look)
-        panels[2].plot(iteration, [np.nan if row["loss"] is None else row["loss"] for row in r.history], **look)
+        values = _numbers(r.history, main) * (100 if is_share(main) else 1)
+        panels[0].plot(iteration, values, label=_plain(r.algorithm), **look)
+        panels[1].plot([row["simulated_seconds"] for row in r.history], values, **look)
+        panels[2].plot(iteration, _numbers(r.history, "loss"), **look)
     across = ("local iterations", "simulated seconds", "local iterations")
-    for axes, x, y in zip(panels, across, ("test accuracy (%)", "test accuracy (%)", "test loss"), strict=True):
+    said = f"test {words(main)}{' (%)' if is_share(main) else ''}"
+    for axes, x, y in zip(panels, across, (said, said, "test loss"), strict=True):
         axes.set_xlabel(x)
         axes.set_ylabel(y)
         tidy(axes)
@@ -60,11 +64,16 @@ def curves(results: list[Result]) -> Figure:
     figure.legend(loc="outside lower center", ncols=6, frameon=False)
     c = results[0].config
     figure.suptitle(
-        f"{c.data}, {c.partition}, {c.model}: {c.clients:,} clients in {c.cells:,} cells, "
+        f"{Path(c.data).name}, {Path(c.partition).name}, {c.model}: {c.clients:,} clients in {c.cells:,} cells, "
         f"{c.edge_rounds} × {c.local_steps} steps per round",
         fontsize=10,
     )
     return figure
+
+
+def _numbers(history: list[Row], name: str) -> NDArray[np.float64]:
+    """Return a column, with gaps where it is no number."""
+    return np.array([np.nan if row[name] is None else row[name] for row in history], np.float64)
 
 
 def _look(number: int) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from fedge.experiment.build import Experiment
 from fedge.experiment.config import Config
 from fedge.runner.result import Listener, Result
-from fedge.runner.rows import Row
-from fedge.view.terminal import number_text
+from fedge.runner.rows import Row, tested
+from fedge.view.numbers import metric_text, words
 
 LINES = 10  # plain lines per run
 SILENCE = 30.0  # seconds without a plain line after which a long round says how far it is
@@ -55,7 +55,8 @@ class Ticker(Listener):
             self._said = now
 
     def round(self, row: Row, config: Config) -> None:
-        note = f"accuracy {row['accuracy']:.1%}  loss {number_text(row['loss'], '.3f')}"
+        names = dict.fromkeys((tested(row)[0], "loss"))
+        note = "  ".join(f"{words(name)} {metric_text(row, name, digits=3)}" for name in names)
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=row["round"], note=note)
         elif row["round"] == config.rounds or row["round"] >= self._next:

@@ -11,10 +11,13 @@ from rich.table import Table
 
 from fedge.cost.cuts import Price
 from fedge.data import DATASETS
+from fedge.data.dataset import Strata
 from fedge.data.sources import where
 from fedge.experiment.build import Experiment
 from fedge.experiment.config import Config, all_fields, allowed
 from fedge.runner.result import Result
+from fedge.runner.rows import tested
+from fedge.view.numbers import metric_text, on_request, words
 
 BARS = " ▁▂▃▄▅▆▇█"
 SHOWN = 4  # cells drawn side by side, where there are more than fit into 80 columns
@@ -22,6 +25,8 @@ MATRIX = 16  # edges of a graph that is drawn as a matrix
 WIDTH = 14
 BARS_SHOWN = 12  # bars of a cell; more classes than that share them
 LISTED = 100  # cells of a table with a line for each
+NAMED = 40  # letters of all classes' names in a line
+LETTERS = 12  # of a class's name above a column
 
 
 def sparkline(counts: NDArray[np.int64]) -> str:
@@ -42,15 +47,16 @@ def topology_picture(made: Experiment, compared: bool = False) -> str:
     Algorithms that are compared share one hierarchy, so its edges are drawn although the first may not use them.
     """
     edges = compared or made.job.algorithm.has_edges
-    cell, cells, classes = made.topology.cell, made.topology.cells, made.dataset.classes
+    cell, cells, (label, classes, _) = made.topology.cell, made.topology.cells, made.dataset.strata
     drawn = cells if cells <= SHOWN + 1 else SHOWN
-    labels = made.partition.label_counts(made.dataset.y_train, classes)
+    labels = made.partition.label_counts(label, classes)
     group = -(-classes // BARS_SHOWN)  # classes in one bar
     columns = []
     for d in range(drawn):
         own = cell == d
-        bars = np.add.reduceat(labels[own].sum(0), np.arange(0, classes, group))
-        columns.append((f"edge {d}", f"{own.sum():,} client{'s' if own.sum() > 1 else ''}", sparkline(bars)))
+        bars = sparkline(np.add.reduceat(labels[own].sum(0), np.arange(0, classes, group)))
+        bars = "" if made.dataset.task == "tokens" else bars  # which have no kinds
+        columns.append((f"edge {d}", f"{own.sum():,} client{'s' if own.sum() > 1 else ''}", bars))
     if cells > drawn:
         columns.append((f"+{cells - drawn:,} more", "", "") if edges else ("", f"+{cells - drawn:,} more", ""))
     total = WIDTH * len(columns)
@@ -59,13 +65,20 @@ def topology_picture(made: Experiment, compared: bool = False) -> str:
         lines = ["no cloud: edges exchange models with their neighbours".center(total)]
     rows = range(3) if edges else range(1, 3)
     lines += ["".join(column[row].center(WIDTH) for column in columns) for row in rows]
-    each = f"each of the {classes} classes" if group == 1 else f"every {group} of the {classes} classes"
-    if edges:
-        lines.append(f"(bars: samples of {each} in a cell)".center(total))
-    else:
-        lines.append("(no edges: every client talks to the cloud;".center(total))
-        lines.append(f"bars: samples of {each} in a cell)".center(total))
+    each = bars_mean(made.dataset.strata, group, "classes" if made.dataset.classes else "ranges of the target")
+    notes = [] if edges else ["no edges: every client talks to the cloud"]
+    notes += [] if made.dataset.task == "tokens" else [f"bars: samples of {each} in a cell"]
+    said = ";\n".join(notes)
+    lines += [line.center(total) for line in f"({said})".splitlines()] if said else []
     return "\n".join(line.rstrip() for line in lines)
+
+
+def bars_mean(strata: Strata, group: int, noun: str) -> str:
+    """Say what the bars of a cell stand for: classes by their names, where these fit into a line."""
+    named = ", ".join(strata.names)
+    if group == 1 and 0 < len(named) <= NAMED:
+        return named
+    return f"each of the {strata.kinds} {noun}" if group == 1 else f"every {group} of the {strata.kinds} {noun}"
 
 
 def _wire(columns: int) -> str:
@@ -120,13 +133,15 @@ def describe(made: Experiment) -> str:
 
 
 def result_table(results: list[Result]) -> Table:
-    table = Table()
-    for name in ("algorithm", "final accuracy", "test loss", "simulated s", "sent MB", "client steps/s", "wall s"):
+    table, (main, *others) = Table(), tested(results[0].final)
+    heads = {name: f"final {words(name)}" if name == main else words(name) for name in (main, *others)}
+    heads["loss"] = "test loss"
+    for name in ("algorithm", *heads.values(), "simulated s", "sent MB", "client steps/s", "wall s"):
         table.add_column(name, justify="left" if name == "algorithm" else "right")
     for r in results:
         sent = sum(r.final["bytes"].values()) / 1e6
         table.add_row(
-            r.algorithm, f"{r.final['accuracy']:.1%}", number_text(r.final["loss"], ".4f"),
+            r.algorithm, *(metric_text(r.final, name) for name in heads),
             f"{r.final['simulated_seconds']:,.1f}", f"{sent:,.0f}",
             f"{r.client_steps_per_second:,.0f}", f"{r.wall_seconds:.1f}",
         )  # fmt: skip
@@ -151,7 +166,8 @@ def cut_row(price: Price) -> dict[str, Any]:
 
 def cut_lines(prices: list[Price]) -> str:
     """Write one line per place to cut, narrow enough for any terminal."""
-    first = prices[0]
+    first, width = prices[0], prices[0].place.bits // 8
+    stored = "one byte" if width == 1 else f"{width} bytes"
     lines = [
         f"{first.parameters:,} parameters; batch {first.batch}; a global round is {first.schedule.edge_rounds} × "
         f"{first.schedule.local_steps} local steps",
@@ -168,15 +184,9 @@ def cut_lines(prices: list[Price]) -> str:
     lines += [
         "numbers at the cut: of a sample; t_act: a minibatch of them, one way",
         "sends: a client, per global round; less: than sending the whole model",
-        "cut 0 sends the inputs as they are stored, one byte each; top is not split",
+        f"cut 0 sends the inputs as they are stored, {stored} each; top is not split",
     ]
     return "\n".join(lines)
-
-
-def number_text(number: float | None, how: str) -> str:
-    if number is None:
-        return "diverged"
-    return format(number, how if abs(number) < 1e6 else ".3g")
 
 
 def data_lines() -> str:
@@ -201,14 +211,16 @@ def keys_table() -> Table:
 
 def cell_lines(made: Experiment) -> str:
     """Write the samples per cell and class, one line per cell."""
-    classes, cells = made.dataset.classes, made.topology.cells
-    counts = made.partition.label_counts(made.dataset.y_train, classes)
+    (label, classes, names), cells = made.dataset.strata, made.topology.cells
+    counts = made.partition.label_counts(label, classes)
     order = np.argsort(made.topology.cell, kind="stable")
     clients = np.bincount(made.topology.cell)
     rows = np.add.reduceat(counts[order], np.cumsum(clients) - clients)
-    lines = [f"{'cell':>4} {'clients':>7} {'samples':>7}  " + " ".join(f"{c:>5}" for c in range(classes))]
+    heads = [name[:LETTERS] for name in names] or [str(c) for c in range(classes)]
+    width = max(5, *map(len, heads))
+    lines = [f"{'cell':>4} {'clients':>7} {'samples':>7}  " + " ".join(f"{head:>{width}}" for head in heads)]
     for d in range(min(cells, LISTED)):
-        lines.append(f"{d:>4} {clients[d]:>7} {rows[d].sum():>7}  " + " ".join(f"{n:>5}" for n in rows[d]))
+        lines.append(f"{d:>4} {clients[d]:>7} {rows[d].sum():>7}  " + " ".join(f"{n:>{width}}" for n in rows[d]))
     if cells > LISTED:
         lines.append(f"and {cells - LISTED:,} more cells")
     return "\n".join(lines)
@@ -228,8 +240,9 @@ def run_lines(summary: dict[str, Any]) -> str:
     if summary["command"]:
         lines.append(f"  command: {summary['command']}")
     if row is not None:
-        accuracy, loss = number_text(row.get("accuracy"), ".1%"), number_text(row.get("loss"), ".4f")
-        lines.append(f"  round {row['round']}{length}: accuracy {accuracy}, loss {loss}")
+        numbers = ", ".join(f"{words(name)} {metric_text(row, name)}" for name in tested(row))
+        lines.append(f"  round {row['round']}{length}: {numbers}")
+        lines += [f"  {said}"] if (said := on_request(row)) else []
     if "verified" in summary:
         lines.append("  as it was written: " + "; ".join(summary["verified"]))
     return "\n".join(lines)
