@@ -174,3 +174,13 @@ def after_cloud(way: Way, control: Weights, shares: Array, models: Weights, work
     own = {path: models[path] for path in control}
     apart = tree.subtract(own, tree.weighted_sum(shares, own))
     return jax.vmap(way.correction.cell_after_cloud, (0, 0, None))(control, apart, work)
+
+
+def pass_cells(
+    codec: Codec, hop: Hop, values: Weights, sent: Callable[[str], bool], ids: Any, iteration: Array,
+    key: Array,
+) -> Weights:  # fmt: skip
+    """Return what arrives of each cell's values through a codec; paths that are not `sent` through it stay."""
+    coded, rest = tree.split(values, sent)
+    arrived = jax.vmap(lambda cell, own: codec.passed(draw_key(key, hop, cell, iteration), own))(ids, coded)
+    return arrived | rest

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fedge.core.client import Data
 from fedge.core.keys import Purpose, fold, permute
 from fedge.core.sampling import participants
+from fedge.core.tree import Weights
 from fedge.engine.base import Job
 from fedge.engine.mesh import BY_DEVICE, REPLICATED
 
@@ -50,6 +51,14 @@ class Slots(NamedTuple):
     client: Array  # K
     cell: Array  # K: position in the stack
     share: Array  # K: m_i over the participating weight of its cell
+
+
+class Cells(NamedTuple):
+    """This is a stack of cells in an edge round, or one cell of it: what clients are handed."""
+
+    weights: Weights
+    mask: Weights | None
+    origin: Weights | None  # the models they began the global round with, where clients need them
 
 
 INPUT_SPECS = Inputs(
@@ -118,3 +127,12 @@ def draw_slots(cells: int, table: SlotTable, number: Array, inputs: Inputs, part
     missing = -len(table.cell) % pad_to
     filled = [jnp.concatenate([x, jnp.repeat(x[-1:], missing)]) for x in (client, table.cell)]
     return Slots(filled[0], filled[1], jnp.pad(share, (0, missing)))
+
+
+def cell_grid(active: list[int], share: Array) -> tuple[NDArray[np.int64], Array]:
+    """Return, as cells × the most clients of one, slots and their shares; short rows are filled with share 0."""
+    row = np.array(active)
+    take = np.cumsum([0, *row[:-1]])[:, None] + np.arange(row.max())
+    real = np.arange(row.max()) < row[:, None]
+    grid = np.where(real, take, take[:, :1])
+    return grid, jnp.where(real, share[grid], 0)

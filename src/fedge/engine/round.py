@@ -15,17 +15,15 @@ Shape legend: K slots (client turns in an edge round), D cells of a stack, B bat
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jax.sharding import Mesh
-from numpy.typing import NDArray
 
 from fedge.core import tree
 from fedge.core.client import NOTHING, Link, Task, Update, local_round
@@ -33,9 +31,10 @@ from fedge.core.contract import Algorithm, Round, Stack, State
 from fedge.core.keys import Purpose, fold
 from fedge.core.sampling import participants
 from fedge.core.tree import Weights
-from fedge.core.update import Codec, Hop, Memory, Rule, after_cloud, draw_key
+from fedge.core.update import Hop, Memory, after_cloud, pass_cells
 from fedge.engine.base import Job
-from fedge.engine.inputs import INPUT_SPECS, Inputs, Slots, draw_slots, own_samples
+from fedge.engine.collected import train_collected
+from fedge.engine.inputs import INPUT_SPECS, Cells, Inputs, Slots, cell_grid, draw_slots, own_samples
 from fedge.engine.lockstep import LOCKSTEP, Cell
 from fedge.engine.mesh import AXIS, BY_DEVICE, REPLICATED, on_cpu
 
@@ -57,14 +56,6 @@ def cells_dealt(job: Job, state: State) -> tuple[tuple[int, ...], ...]:
     weight = jax.ShapeDtypeStruct((job.algorithm.topology.cells,), job.task.dtype)
     jax.eval_shape(deal, shapes, weight, job.algorithm.constants)
     return tuple(found)
-
-
-class Cells(NamedTuple):
-    """This is a stack of cells in an edge round, or one cell of it: what clients are handed."""
-
-    weights: Weights
-    mask: Weights | None
-    origin: Weights | None  # the models they began the global round with, where clients need them
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +96,7 @@ class TracedRound:
     def compiled_in(self) -> str:
         """Say what is compiled in: jobs of one shape that agree in it share a compiled program."""
         numbers = range(len(self.stacks))
-        if self.algorithm.shared is None:
+        if self.algorithm.shared is None and not self.algorithm.way.collects:
             return f"{self.chunk} {[self.whole_cells(n) for n in numbers]}"
         return f"{self.chunk} {[self.active(n) for n in numbers]}"
 
@@ -152,7 +143,7 @@ class TracedRound:
         if self.algorithm.shared is not None:
             return *self.train_lockstep(n, cells, number, inputs), memory
         if self.algorithm.way.collects:
-            return self.train_collected(n, cells, memory, number, inputs)
+            return train_collected(self, n, cells, memory, number, inputs)
         return *self.train_independent(n, cells, number, inputs), memory
 
     def handed(self, n: int, models: Weights, number: Array, inputs: Inputs) -> Weights:
@@ -237,7 +228,7 @@ class TracedRound:
 
         def client(cell: Array, i: Array) -> tuple[Weights, Array]:
             own: Cells = jax.tree.map(lambda w: w[cell], cells)
-            update = self._train_client(own, None, NOTHING, i, first, inputs)
+            update = self.train_client(own, None, NOTHING, i, first, inputs)
             return update.weights, update.loss
 
         def one(total: Weights, slot: Slots) -> tuple[Weights, Array]:
@@ -257,7 +248,7 @@ class TracedRound:
         per_cell = jax.ops.segment_sum(slots.share * losses.reshape(-1), slots.cell, count)
         return (total, per_cell) if whole else lax.psum((total, per_cell), AXIS)
 
-    def _train_client(
+    def train_client(
         self, cell: Cells, control: Weights | None, memory: Memory, client: Array, first: Array, inputs: Inputs
     ) -> Update:
         """Make one client's local round from its edge's model."""
@@ -266,61 +257,6 @@ class TracedRound:
             self.task, self.algorithm.way, cell.weights, link, inputs.data.of(client), memory, inputs.key, client,
             first, steps, inputs.lr,
         )  # fmt: skip
-
-    # An edge round in which an edge needs all its clients' models at once, or clients have a memory
-
-    def train_collected(
-        self, n: int, cells: Cells, memory: Memory, number: Array, inputs: Inputs
-    ) -> tuple[Weights, Array, Memory]:
-        """Do the same where models are combined by a rule or clients remember: every client's model is kept for it."""
-        way, chunk, first = self.algorithm.way, self.chunk_of(n), number * self.algorithm.schedule.local_steps
-        slots = self.slots(n, number, inputs, pad_to=self.mesh.size * chunk)
-        before = memory._replace(control={})
-        rows: Memory = jax.tree.map(lambda m: m[slots.client], before)
-        run = jax.shard_map(
-            partial(self._each_on_device, chunk),
-            mesh=self.mesh,
-            in_specs=(REPLICATED, REPLICATED, BY_DEVICE, BY_DEVICE, REPLICATED, INPUT_SPECS),
-            out_specs=BY_DEVICE,
-            check_vma=False,
-        )
-        updates: Update = run(cells, memory.control, rows, slots, first, inputs)
-        count, real = len(self.stacks[n]), sum(self.active(n))
-        grid, share = cell_grid(self.active(n), slots.share)
-        combined = combine_cells(way.edge_rule, share, {p: w[grid] for p, w in updates.weights.items()}, cells.weights)
-        losses = jax.ops.segment_sum(slots.share * updates.loss, slots.cell, count)
-        after = updates.memory
-        if way.correction is not None:
-            moved = {p: combined[p] - cells.weights[p] for p in memory.control}
-            work = self.algorithm.schedule.local_steps * inputs.lr
-            per_client = {p: w[slots.cell] for p, w in moved.items()}
-            shift = jax.vmap(way.correction.after_edge, (0, 0, None))(after.shift, per_client, work)
-            after = after._replace(shift=shift)
-            part = inputs.weight[slots.client] / inputs.cell_weight[slots.cell] * (jnp.arange(len(slots.cell)) < real)
-            change = {
-                p: jax.ops.segment_sum(jnp.einsum("k,k...->k...", part, w - rows.shift[p]), slots.cell, count)
-                for p, w in shift.items()
-            }
-            control = jax.vmap(way.correction.cell_after_edge)(memory.control, change)
-            memory = memory._replace(control=control)
-        # Slots beyond the real ones repeat the last client, and so write the same rows once more.
-        written = jax.tree.map(lambda all_, own: all_.at[slots.client].set(own), before, after._replace(control={}))
-        return combined, losses, written._replace(control=memory.control)
-
-    def _each_on_device(
-        self, chunk: int, cells: Cells, control: Weights, rows: Memory, slots: Slots, first: Array, inputs: Inputs
-    ) -> Update:
-        """Train this device's share of the slots, a chunk at a time; return each client's update."""
-        inputs = own_samples(inputs)
-
-        def client(turn: tuple[Slots, Memory]) -> Update:
-            slot, memory = turn
-            own: Cells = jax.tree.map(lambda w: w[slot.cell], cells)
-            own_control = {path: w[slot.cell] for path, w in control.items()}
-            return self._train_client(own, own_control, memory, slot.client, first, inputs)
-
-        updates: Update = lax.map(client, (slots, rows), batch_size=chunk if chunk > 1 else None)
-        return updates
 
     # An edge round of cells in lockstep
 
@@ -369,32 +305,3 @@ class TracedRound:
         cell = Cell(task, self.algorithm.way, shared, own.mask, own.origin, client, share, turns, inputs.lr,
                     inputs.data, inputs.key, self.chunk != 1)  # fmt: skip
         return LOCKSTEP[self.algorithm.sharing](cell, own.weights)
-
-
-def cell_grid(active: list[int], share: Array) -> tuple[NDArray[np.int64], Array]:
-    """Return, as cells × the most clients of one, slots and their shares; short rows are filled with share 0."""
-    row = np.array(active)
-    take = np.cumsum([0, *row[:-1]])[:, None] + np.arange(row.max())
-    real = np.arange(row.max()) < row[:, None]
-    grid = np.where(real, take, take[:, :1])
-    return grid, jnp.where(real, share[grid], 0)
-
-
-def combine_cells(rule: Rule | None, share: Array, models: Weights, began: Weights) -> Weights:
-    """Combine the models of each cell's clients (cells × clients × …) into the cell's own, one cell after the other."""
-
-    def combine(cell: tuple[Array, Weights, Weights]) -> Weights:
-        share, models, began = cell
-        return tree.weighted_sum(share, models) if rule is None else rule.combine(share, models, began)
-
-    return lax.map(combine, (share, models, began))
-
-
-def pass_cells(
-    codec: Codec, hop: Hop, values: Weights, sent: Callable[[str], bool], ids: NDArray[np.int32], iteration: Array,
-    key: Array,
-) -> Weights:  # fmt: skip
-    """Return what arrives of each cell's values through a codec; paths that are not `sent` through it stay."""
-    coded, rest = tree.split(values, sent)
-    arrived = jax.vmap(lambda cell, own: codec.passed(draw_key(key, hop, cell, iteration), own))(ids, coded)
-    return arrived | rest

@@ -21,9 +21,9 @@ from fedge.core.contract import Stack, State
 from fedge.core.tree import Weights
 from fedge.engine.base import Pulse
 from fedge.engine.compiled import CompiledPrograms
-from fedge.engine.inputs import Inputs, Slots
+from fedge.engine.inputs import Cells, Inputs, Slots
 from fedge.engine.mesh import REPLICATED, place
-from fedge.engine.round import Cells, TracedRound
+from fedge.engine.round import TracedRound
 
 
 @dataclass(frozen=True, eq=False)
