@@ -6,13 +6,13 @@ from functools import cache
 import pytest
 
 import fedge
-import fedge.experiment.build
+import fedge.experiment.own
 from fedge.runner import inspect, record
 from fedge.runner.cache import ProgramCache
 from tests.runner.deaths import reaper
 
 KEYS = {"clients": 4, "cells": 2, "rounds": 3, "local_steps": 1, "edge_rounds": 1, "batch": 5, "checkpoint_every": 1}
-load = cache(fedge.experiment.build.load)
+load = cache(fedge.experiment.own.load)
 CACHE = ProgramCache()  # one program for all the lives of a run
 
 
@@ -20,7 +20,7 @@ CACHE = ProgramCache()  # one program for all the lives of a run
 def one_program(monkeypatch):
     """Runs that would each compile share their programs, within a comparison too; data is read once."""
     monkeypatch.setattr("fedge.runner.prepare.ProgramCache", lambda: CACHE)
-    monkeypatch.setattr("fedge.experiment.build.load", load)
+    monkeypatch.setattr("fedge.experiment.own.load", load)
 
 
 def live(folder):

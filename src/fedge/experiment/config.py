@@ -204,7 +204,8 @@ class Config(BaseModel):
         for key in given.keys() - cls.model_fields.keys() - fields.keys():
             raise ConfigError(f"{key}={brief(given[key])} has no meaning for {name}; leave {key} out")
         defaults = {key: field.default for key, field in fields.items()} | entry.defaults
-        return given | {
+        plain = {key: value for key, value in given.items() if key not in fields}
+        return plain | {  # in one order, however they were given
             key: _checked(key, given[key], fields[key]) if key in given else defaults[key] for key in fields
         }
 
