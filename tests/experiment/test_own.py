@@ -87,8 +87,18 @@ def test_cells_of_ones_own_say_how_many_clients_there_are(folder):
 @pytest.mark.parametrize(
     ("keys", "error", "message"),
     [
-        ({"data": "flowers.csv"}, ConfigError, "data=flowers.csv needs the column that is predicted; give target="),
-        ({"data": "mine.npz", "target": "y"}, ConfigError, r"target=y is only for data=FILE\.csv; leave target out"),
+        (
+            {"data": "flowers.csv"},
+            ConfigError,
+            "data=flowers.csv needs the column that is predicted; give target_column=",
+        ),
+        (
+            {"data": "mine.npz", "target": "y"},
+            ConfigError,
+            r"target=y is no number to reach, and a column only of data=",
+        ),
+        ({"data": "mine.npz", "target_column": "y"}, ConfigError, r"target_column=y is only for data=FILE\.csv"),
+        ({"data": "a.csv", "target": "y", "target_column": "z"}, ConfigError, "target=y and target_column=z both name"),
         ({"client_column": "y"}, ConfigError, "client_column=y is only for data="),
         ({"test_fraction": 0.3}, ConfigError, "test_fraction=0.3 is only for data of your own"),
         ({"partition": "natural"}, ConfigError, "a sample of fashion-mini comes from; give client_column=COLUMN"),

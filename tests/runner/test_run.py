@@ -51,7 +51,7 @@ def test_a_run_leaves_a_complete_record(tmp_path):
     assert all((saved[p] == np.asarray(w)).all() for p, w in result.weights.items())
     assert set(result.to_json()) == {
         "algorithm", "config", "history", "final", "wall_seconds", "compile_seconds", "client_steps_per_second",
-        "parameters", "out", "diverged",
+        "parameters", "out", "diverged", "reached",
     }  # fmt: skip
 
 

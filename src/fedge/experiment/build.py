@@ -35,6 +35,7 @@ from fedge.engine import Job
 from fedge.errors import ConfigError
 from fedge.experiment.config import Config
 from fedge.experiment.own import load_data, settle, shape_of_data
+from fedge.experiment.target import Target, find_target
 from fedge.experiment.tasks import check_model, find_objective, outputs_of
 from fedge.models import Model, make
 from fedge.updates import UPDATES
@@ -56,6 +57,7 @@ class Experiment:
     model: Model
     job: Job
     clock: Clock
+    target: Target | None = None  # at which the run ends
 
     @property
     def start(self) -> State:
@@ -151,7 +153,8 @@ def experiment(
     if config.billed == "trainable":
         at = replace(at, unbilled=frozenset(weights) - model.trainable)
     clock = Clock(ledger, at, config.seed, work_of(ledger, weights, model, task, dataset))
-    return Experiment(config, dataset, partition, topology, model, job, clock)
+    target = find_target(config, objective, edges_keep_models=algorithm.edges is not None)
+    return Experiment(config, dataset, partition, topology, model, job, clock, target)
 
 
 def make_algorithm(config: Config, topology: Topology, model: Model) -> Algorithm:

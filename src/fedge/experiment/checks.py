@@ -36,6 +36,8 @@ def check(c: Config) -> None:
         ("bn", c.model not in ("resnet8", "resnet18"), "model=resnet8 or model=resnet18"),
         ("dropout", c.model not in ("mlp", "cnn"), "model=mlp or model=cnn"),
         ("momentum", c.optimizer != "sgd", "optimizer=sgd"),
+        ("target_metric", c.target is None, "target=NUMBER"),
+        ("target_mean", c.target is None, "target=NUMBER"),
     ]
     for key, misplaced, needs in wrong:
         if misplaced and getattr(c, key) != type(c).model_fields[key].default:
@@ -56,9 +58,9 @@ def check_data(c: Config) -> None:
             f"function (package.module:function){suggestion(c.data, DATASETS)}"
         )
     table = is_table(c.data)
-    if table and c.target is None:
-        raise ConfigError(f"data={brief(c.data)} needs the column that is predicted; give target=COLUMN")
-    for key in ("target", "client_column"):
+    if table and c.target_column is None:
+        raise ConfigError(f"data={brief(c.data)} needs the column that is predicted; give target_column=COLUMN")
+    for key in ("target_column", "client_column"):
         if not table and getattr(c, key) is not None:
             raise ConfigError(f"{key}={brief(getattr(c, key))} is only for data=FILE.csv; leave {key} out")
     if not is_own(c.data) and c.test_fraction != TEST_FRACTION:

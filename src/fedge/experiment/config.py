@@ -23,6 +23,7 @@ from fedge.engine import ENGINES
 from fedge.errors import ConfigError, brief, suggestion
 from fedge.experiment.checks import COUNTABLE, CUSTOM, NATURAL, check
 from fedge.experiment.files import resolve_graph
+from fedge.experiment.target import part_target
 from fedge.experiment.tasks import METRICS, read_metrics
 from fedge.models import MODELS
 from fedge.plugins import is_name
@@ -70,7 +71,9 @@ class Config(BaseModel):
     participation: float = Field(1.0, gt=0, le=1, description="fraction of each cell's clients in an edge round")
 
     data: str = Field("fashion-mini", description="data set: a known one, a file of your own or a function")
-    target: str | None = Field(None, description="column of data=FILE.csv that is predicted")
+    target_column: str | None = Field(
+        None, description="column of data=FILE.csv that is predicted; target=WORD says the same"
+    )
     client_column: str | None = Field(
         None, description="column of data=FILE.csv that says who a sample comes from; then partition=natural"
     )
@@ -135,6 +138,11 @@ class Config(BaseModel):
     budget_bytes: float | None = Field(
         None, gt=0, le=1e24, description="stop before this many bytes, all tiers, are exceeded"
     )
+    target: float | None = Field(None, ge=-1e30, le=1e30, description="stop once a metric is as good as this")
+    target_metric: str | None = Field(
+        None, description="column of the record that target is about; unless given, the main metric: accuracy"
+    )
+    target_mean: Count = Field(1, description="evaluations whose mean must be as good as target")
 
     train_eval: bool = Field(
         False, description="also evaluate on all training data: history gains global_loss and objective"
@@ -179,7 +187,7 @@ class Config(BaseModel):
     @classmethod
     def _fill(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Fill in what depends on other keys: the algorithm's own defaults, the number of rounds, a graph's links."""
-        given = {key: value for key, value in values.items() if value is not None}
+        given = part_target({key: value for key, value in values.items() if value is not None})
         for key in ("algorithm", "data", "model"):  # HierFAVG and MNIST are how people write them
             if isinstance(given.get(key), str) and not is_own(given[key]):
                 given[key] = given[key].lower()

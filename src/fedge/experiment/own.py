@@ -24,7 +24,7 @@ def load_data(config: Config) -> Dataset:
     if not is_own(config.data):
         return load(config.data)
     task = config.task if config.task in TASKS else None
-    how = Reading(config.seed, config.test_fraction, config.target, config.client_column, task)
+    how = Reading(config.seed, config.test_fraction, config.target_column, config.client_column, task)
     return load_own(config.data, how)
 
 

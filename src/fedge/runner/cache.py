@@ -23,7 +23,8 @@ Views = Callable[[State, Any], tuple[Weights, Weights | None]]
 PER_RUN = {  # keys that do not shape a compiled program
     "seed", "lr", "partition", "class_split", "concentration", "client_samples", "assign", "rounds", "cycles_per_bit",
     "cpu_hz", "edge_hz", "uplink_bps", "edge_bps", "cloud_bps", "device_spread", "link_spread", "straggle", "downlink",
-    "budget_seconds", "budget_bytes", "train_eval", "metrics", "eval_every", "checkpoint_every", "devices", "chunk",
+    "budget_seconds", "budget_bytes", "target", "target_metric",
+    "target_mean", "train_eval", "metrics", "eval_every", "checkpoint_every", "devices", "chunk",
 }  # fmt: skip
 
 

@@ -27,7 +27,8 @@ from fedge.models import Model
 from fedge.plugins import is_name, source_digest
 from fedge.runner.sources import sources
 
-LENGTH = ("rounds", "budget_seconds", "budget_bytes")  # may be given anew when a run is resumed: it goes on for longer
+LENGTH = ("rounds", "budget_seconds", "budget_bytes", "target", "target_metric", "target_mean")
+"""These keys may be given anew when a run is resumed: it goes on for longer."""
 LAYOUT = ("devices", "chunk")  # where it runs; another layout costs bit identity and nothing else
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 

@@ -36,6 +36,7 @@ def summary(folder: Path) -> dict[str, Any]:
         "algorithm": about["config"].get("algorithm"),
         **{key: about.get(key) for key in ("begun", "ended", "command", "seed", "versions", "layout", "identity")},
         "rounds": about["config"].get("rounds"),
+        "reached": about.get("reached"),
         "final": row_of(lines[-1][1], folder / METRICS) if lines else None,
         "config": about["config"],
     }

@@ -17,6 +17,7 @@ from fedge.core.contract import State
 from fedge.engine import Engine
 from fedge.engine.mesh import here
 from fedge.experiment.config import Config
+from fedge.experiment.target import Target
 from fedge.runner.costs import Costs
 from fedge.runner.per_group import without_long
 from fedge.runner.rows import Row
@@ -63,13 +64,15 @@ class Stretch(NamedTuple):
 def stretches(
     trainer: Trainer, evaluate: Callable[[State, int, Sequence[float]], list[Row]], costs: Sequence[Costs],
     states: State, done: int, config: Config, *, save_every: int = 0, pausing: bool = False,
+    target: Target | None = None, history: Sequence[Row] = (),
 ) -> Iterator[Stretch]:  # fmt: skip
-    """Train until the rounds or the budget are used up.
+    """Train until the rounds or the budget are used up, or until one run is at its target.
 
     A stretch ends where it is time to test or to save. With `pausing` it lasts about a second at most, or one round.
+    `history` holds the rows so far of a run that has a target.
     """
-    pace = 0.0
-    while costs[0].more(done):
+    pace, latest = 0.0, list(history)
+    while costs[0].more(done) and not (target and target.is_met(latest)):
         end = costs[0].until(done, config.eval_every, save_every)
         if pausing:
             end = min(end, done + max(1, int(PAUSE / pace) if pace else 1))
@@ -79,10 +82,12 @@ def stretches(
         pace, done = seconds / (end - done), end
         rows: list[Row] = []
         if done % config.eval_every == 0 or not costs[0].more(done):
-            last = not costs[0].more(done)
             for own, tested in zip(costs, evaluate(trainer.stacked(states), done, losses), strict=True):
-                spent, row = own.after(done), tested if last else without_long(tested)
-                rows.append(row | {"bytes": spent.sent, "simulated_seconds": spent.seconds})
+                spent = own.after(done)
+                rows.append(tested | {"bytes": spent.sent, "simulated_seconds": spent.seconds})
+            latest.append(rows[0])
+            if costs[0].more(done) and not (target and target.is_met(latest)):
+                rows = [without_long(row) for row in rows]
         yield Stretch(done, states, losses, rows, seconds)
 
 

@@ -106,7 +106,7 @@ class Record:
         """Train from what was restored, maybe for longer than was asked for at first; only these rows stay."""
         if config != self.config:
             (self.folder / CONFIG).unlink(missing_ok=True)  # made again from run.json if this is cut short
-        self.note(config=dict(config), state=RUNNING)
+        self.note(config=dict(config), state=RUNNING, reached=None)
         if not (self.folder / CONFIG).exists():
             files.write_json(self.folder / CONFIG, dict(config))
         self.lines = [files.line(row) for row in rows]
@@ -143,7 +143,7 @@ class Record:
         files.write_json(self.folder / LEDGER, ledger)
         files.write_json(self.folder / RESULT, result)
         digests = {name: file_digest(self.folder / name) for name in (CONFIG, METRICS, LEDGER, RESULT)}
-        self.note(state=state, ended=now(), digests=digests | {WEIGHTS: saved})
+        self.note(state=state, ended=now(), reached=result["reached"], digests=digests | {WEIGHTS: saved})
 
     def stored_result(self) -> dict[str, Any] | None:
         """Return what result.json holds, where the run has ended by itself; None where it must be finished (again)."""

@@ -62,7 +62,7 @@ class Training:
         state, done, history = self._restore()
         config = self._config.model_dump()
         stored = self._kept.stored_result() if config == self._kept.config else None
-        if stored is not None and (stored.get("diverged") is True or not self._job.costs.more(done)):
+        if stored is not None and (stored.get("diverged") is True or not self._more(done, history)):
             return self._repeat_result(stored, state, done, history)
         self._kept.go_on(config, history)
         if done:
@@ -80,7 +80,7 @@ class Training:
         try:
             for stretch in stretches(
                 self._trainer, self._job.evaluate, [self._job.costs], state, done, self._config,
-                save_every=save_every, pausing=self._stop is not None,
+                save_every=save_every, pausing=self._stop is not None, target=self._made.target, history=history,
             ):  # fmt: skip
                 self._seconds += stretch.seconds
                 if problem := self._divergence(stretch):
@@ -90,8 +90,8 @@ class Training:
                     self._kept.row(row)
                     history.append(row)
                     self._listener.round(row, self._config)
-                stopped = self._stopped and self._job.costs.more(done)
-                if save_every and self._job.costs.more(done) and (stopped or done % save_every == 0):
+                stopped = self._stopped and self._more(done, history)
+                if save_every and self._more(done, history) and (stopped or done % save_every == 0):
                     self._kept.save(here(state), done)
                 if stopped:
                     self._leave(done)
@@ -100,6 +100,11 @@ class Training:
                 self._kept.save(here(state), done)
             self._leave(done, f" (round {done + 1} was given up)")
         return state, done
+
+    def _more(self, done: int, history: list[Row]) -> bool:
+        """Tell whether another round follows the first `done`, whose rows these are."""
+        target = self._made.target
+        return self._job.costs.more(done) and not (target and target.is_met(history))
 
     @property
     def _stopped(self) -> bool:
@@ -126,6 +131,12 @@ class Training:
         mine = [row for row in rows if due(row["round"])]  # a run that was extended has one more where it once ended
         if [row["round"] for row in mine] != [number for number in range(1, done + 1) if due(number)]:
             raise RunError(f"{self._folder / record.METRICS} lacks rounds that were evaluated; restore it")
+        early = self._made.target and self._made.target.reached(mine)
+        if early and early.round < done:
+            raise RunError(
+                f"{self._folder} already holds {done} rounds, and {early.metric} was at target={early.target:g} after "
+                f"round {early.round}; give a target that it was not at yet"
+            )
         self._agree(done)
         return Progress(state, done, mine)
 
@@ -211,7 +222,8 @@ class Training:
 
     def _result(self, state: State, history: list[Row], **numbers: Any) -> Result:
         made = self._made
+        reached = made.target.reached(history) if made.target and not numbers["diverged"] else None
         return Result(
             algorithm=self._config.algorithm, config=self._config, history=history, parameters=made.model.parameters,
-            out=self._folder, weights=made.evaluated(state), experiment=made, **numbers,
+            out=self._folder, weights=made.evaluated(state), experiment=made, reached=reached, **numbers,
         )  # fmt: skip

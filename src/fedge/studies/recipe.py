@@ -30,6 +30,8 @@ def _keys(keys: Keys) -> Keys:
     for key in keys:
         if key in ("seed", "eval_every"):
             raise ValueError(f"{key} is not for a recipe: it follows from {'seeds' if key == 'seed' else 'points'}")
+        if key == "target":
+            raise ValueError("target is not for a recipe: the curves of a figure are as long as each other")
         if key not in (known := all_fields()):
             raise ValueError(f"unknown key '{key}' of a run{suggestion(key, known)}")
     return keys

@@ -95,7 +95,8 @@ def _rows(
 ) -> list[list[Row]]:
     """Train to the end, also where a run diverges, since its rows belong beside those of the others."""
     found: list[list[Row]] = [[] for _ in runs]
-    for stretch in stretches(trainer, Metrics(runs, cache), costs, states, 0, runs[0].config):
+    target = runs[0].target  # runs that advance together have none
+    for stretch in stretches(trainer, Metrics(runs, cache), costs, states, 0, runs[0].config, target=target):
         for history, row in zip(found, stretch.rows, strict=True):
             history.append(row)
             if row["loss"] is None and (len(history) == 1 or history[-2]["loss"] is not None):
@@ -118,7 +119,7 @@ def _stacks(configs: Sequence[Config], dataset: Dataset) -> Iterator[StackedRuns
         costs = Costs(made)
         tests_training = config.train_eval or config.metrics
         whole = not tests_training or len(np.unique(made.partition.order)) == len(dataset.x_train)
-        if costs.rounds is not None and whole:
+        if costs.rounds is not None and made.target is None and whole:
             alike = f"{shape_of(made)} {costs.rounds} {config.eval_every} {config.train_eval} {config.metrics}"
             found.setdefault(alike, []).append((place, made, costs))
     for members in found.values():

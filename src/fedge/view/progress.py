@@ -69,12 +69,30 @@ class Ticker(Listener):
 
     def finished(self, result: Result) -> None:
         self.close()
+        if (said := reached(result)) is not None:
+            print(f"{result.algorithm}: {said}", file=self._console.file, flush=True)
         self.out = None
 
     def close(self) -> None:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+
+
+def reached(result: Result) -> str | None:
+    """Say whether and when a run was at its target; None where it had none."""
+    target, at = result.experiment.target, result.reached
+    if target is None:
+        return None
+    what = f"{words(target.metric)} {target.value:g}"
+    what += f" (mean of {target.mean_of} evaluations)" if target.mean_of > 1 else ""
+    if at is None:
+        return f"{what} was not reached"
+    sent = sum(at.bytes.values()) / 1e6
+    return (
+        f"{what} reached after round {at.round}: iteration {at.iteration:,}, {at.simulated_seconds:,.1f} simulated s, "
+        f"{sent:,.0f} MB"
+    )
 
 
 def duration(seconds: float) -> str:

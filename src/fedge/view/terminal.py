@@ -136,12 +136,15 @@ def result_table(results: list[Result]) -> Table:
     table, (main, *others) = Table(), tested(results[0].final)
     heads = {name: f"final {words(name)}" if name == main else words(name) for name in (main, *others)}
     heads["loss"] = "test loss"
-    for name in ("algorithm", *heads.values(), "simulated s", "sent MB", "client steps/s", "wall s"):
+    target = results[0].experiment.target
+    goal = [f"{words(target.metric)} {target.value:g}"] if target else []  # a run that has one ends there
+    for name in ("algorithm", *heads.values(), *goal, "simulated s", "sent MB", "client steps/s", "wall s"):
         table.add_column(name, justify="left" if name == "algorithm" else "right")
     for r in results:
         sent = sum(r.final["bytes"].values()) / 1e6
         table.add_row(
             r.algorithm, *(metric_text(r.final, name) for name in heads),
+            *(f"round {r.reached.round:,}" if r.reached else "not reached" for _ in goal),
             f"{r.final['simulated_seconds']:,.1f}", f"{sent:,.0f}",
             f"{r.client_steps_per_second:,.0f}", f"{r.wall_seconds:.1f}",
         )  # fmt: skip
@@ -243,6 +246,8 @@ def run_lines(summary: dict[str, Any]) -> str:
         numbers = ", ".join(f"{words(name)} {metric_text(row, name)}" for name in tested(row))
         lines.append(f"  round {row['round']}{length}: {numbers}")
         lines += [f"  {said}"] if (said := on_request(row)) else []
+    if isinstance(reached := summary.get("reached"), dict):
+        lines.append(f"  {reached.get('metric')} {reached.get('target')} reached after round {reached.get('round')}")
     if "verified" in summary:
         lines.append("  as it was written: " + "; ".join(summary["verified"]))
     return "\n".join(lines)
