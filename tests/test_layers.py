@@ -1,6 +1,6 @@
 """Imports point one way (an AST walk):
 
-core ← algorithms, updates, models, data, cost, theory ← engine ← experiment ← runner ← studies ← view ← cli
+core ← algorithms, updates, models, data, cost, theory ← engine, net ← experiment ← runner ← studies ← view ← cli
 """
 
 import ast
@@ -19,6 +19,7 @@ ALLOWED = {
     "cost": {"core", "errors"},
     "theory": {"core", "errors"},
     "engine": {"core", "errors"},
+    "net": {"core", "errors", "cost"},
     "updates": {"core", "errors", "plugins"},
     "experiment": {"core", "errors", "plugins", "algorithms", "updates", "models", "data", "cost", "engine"},
     "runner": {"core", "errors", "plugins", "algorithms", "models", "data", "cost", "engine", "experiment", "_version"},

@@ -5,6 +5,7 @@
     ├── DataError               exit code 3: a data set is missing, damaged or cannot be fetched
     ├── RunError                exit code 4: a run folder, a checkpoint or a resume that cannot be used
     ├── DivergenceError         exit code 5: the loss or a weight of a run is no longer a finite number
+    ├── FleetError              exit code 6: a node, a certificate or a message that a fleet cannot go on with
     └── StoppedError            exit code 128 + the signal that asked for it (Ctrl-C: 130)
 
 Each message is one sentence that says what was given, what is allowed and what to do.
@@ -41,6 +42,10 @@ class DivergenceError(FedgeError):
     def __init__(self, sentence: str, result: Any = None) -> None:
         super().__init__(sentence)
         self.result = result
+
+
+class FleetError(FedgeError):
+    exit_code = 6
 
 
 class StoppedError(FedgeError):
