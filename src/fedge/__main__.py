@@ -17,11 +17,7 @@ def main() -> None:
 
     request = signals.install()
     try:
-        try:
-            from fedge.cli import main as command
-        except ValueError as problem:  # JAX reads its settings while it is imported
-            print(f"fedge: cannot start ({problem}); mend that variable or leave it out", file=sys.stderr)
-            sys.exit(2)
+        from fedge.cli import main as command
 
         request.started = True
         command()

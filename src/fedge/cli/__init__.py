@@ -3,27 +3,51 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import os
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
-from rich.console import Console
 
 from fedge import __version__
-from fedge.algorithms import ALGORITHMS
-from fedge.cli import cost, data, reproduce, run, show
-from fedge.cli.common import HINT, guarded
 from fedge.errors import ConfigError, RunError, brief
-from fedge.experiment.config import all_fields
-from fedge.view import terminal
+from fedge.runner import signals
 
 Misuse: Any = typer.BadParameter.__mro__[2]  # what typer raises for words it cannot read, whichever parser it carries
 
 
+class Place(NamedTuple):
+    """This says where a command stands: its module is imported when the command is called, for JAX takes a while."""
+
+    module: str  # of this room; its `app` has the command, or is the group of commands of this name
+    summary: str  # the line that `fedge --help` prints
+
+
+COMMANDS = {
+    "run": Place("run", "Run one algorithm."),
+    "compare": Place("run", "Run several algorithms under the same conditions."),
+    "reproduce": Place("reproduce", "Reproduce a paper's figures."),
+    "show": Place("show", "Say what was run in a folder, and what came of it."),
+    "keys": Place("keys", "List the keys of a run and what they mean."),
+    "data": Place("data", "List data sets, get them, see who would hold what."),
+    "cost": Place("cost", "What a run would cost, before it is run."),
+}
+
+
 class Commands(typer.core.TyperGroup):
     """These are the commands. Words that they cannot read are answered with one sentence too."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        for name, place in COMMANDS.items():
+            self.add_command(typer.core.TyperCommand(name, help=place.summary), name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Put the command itself in the place of its line in the help."""
+        name, found, rest = super().resolve_command(ctx, args)
+        return name, load(name) if name in COMMANDS else found, rest
 
     def main(self, args: Any = None, **extra: Any) -> Any:  # type: ignore[override]  # for what calls it here
         words = list(sys.argv[1:] if args is None else args)
@@ -40,8 +64,25 @@ class Commands(typer.core.TyperGroup):
         sys.exit(code if isinstance(code, int) else 0)
 
 
+def load(name: str) -> Any:
+    """Import a command."""
+    request = signals.of_this_process()
+    try:
+        with request.importing() if request is not None else contextlib.nullcontext():
+            module = importlib.import_module(f"fedge.cli.{COMMANDS[name].module}")
+    except ValueError as problem:  # JAX reads its settings while it is imported
+        print(f"fedge: cannot start ({problem}); mend that variable or leave it out", file=sys.stderr)
+        sys.exit(ConfigError.exit_code)
+    module.app.rich_markup_mode = app.rich_markup_mode
+    group = typer.main.get_group(module.app)
+    return group.commands.get(name, group)
+
+
 def answer(complaint: str, words: list[str]) -> str:
     """Say what is wrong with the words, and what to write where a key or an algorithm was meant."""
+    from fedge.algorithms import ALGORITHMS
+    from fedge.experiment.config import all_fields
+
     for word, value in zip(words, [*words[1:], "VALUE"], strict=True):
         option, equals, given = word.partition("=")
         key = option.lstrip("-").replace("-", "_")
@@ -55,19 +96,6 @@ def answer(complaint: str, words: list[str]) -> str:
 app = typer.Typer(
     cls=Commands, no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
 )
-app.command("run", epilog=HINT)(run.run_command)
-app.command("compare", epilog=HINT)(run.compare_command)
-app.command("reproduce")(reproduce.reproduce_command)
-app.command("show")(show.show_command)
-app.add_typer(data.app, name="data")
-app.add_typer(cost.app, name="cost")
-
-
-@app.command("keys")
-def keys_command() -> None:
-    """List every key of a run: its default, what it takes, what it means."""
-    with guarded():
-        Console().print(terminal.keys_table())
 
 
 def _version(wanted: bool) -> None:
@@ -92,7 +120,7 @@ def main() -> None:
     logging.basicConfig(format="fedge: %(message)s")
     logging.getLogger("fedge").setLevel(logging.INFO)
     try:
-        app()
+        app(prog_name="fedge")
     except SystemExit as leaving:
         sys.exit(flush_output(leaving.code))
     except OSError as problem:  # what `guarded` does not see: help that finds no room, or a sentence on standard error

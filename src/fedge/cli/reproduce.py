@@ -12,6 +12,8 @@ from fedge.cli.common import folder_of, guarded
 from fedge.errors import RunError
 from fedge.studies.reproduce import figures_of, reproduce, tell
 
+app = typer.Typer()
+
 
 class Draw(StrEnum):
     yes = "yes"
@@ -19,6 +21,7 @@ class Draw(StrEnum):
     only = "only"
 
 
+@app.command("reproduce")
 def reproduce_command(
     target: Annotated[str, typer.Argument(metavar="PAPER[/FIGURE]", help="sdfeel/fig4b, 'hist/fig2*', ./MY_OWN/fig1")],
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, max=1000, help="instead of the recipe's")] = None,

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from fedge.cli.common import (
+    HINT,
     NAMES,
     ConfigFile,
     Format,
@@ -34,7 +35,10 @@ from fedge.studies import compare as comparison
 from fedge.view import terminal
 from fedge.view.numbers import on_request
 
+app = typer.Typer()
 
+
+@app.command("run", epilog=HINT)
 def run_command(
     algorithm: Annotated[str | None, typer.Argument(help=f"one of: {NAMES}", show_default=False)] = None,
     pairs: Pairs = None,
@@ -84,6 +88,7 @@ def run_command(
             terminal.say(console, f"\nrun folder: {result.out}  (metrics.jsonl, weights.safetensors, curves.png, …)")
 
 
+@app.command("compare", epilog=HINT)
 def compare_command(
     words: Annotated[
         list[str] | None,

@@ -14,7 +14,10 @@ from fedge.runner import inspect
 from fedge.studies.compare import PLAN, read_plan
 from fedge.view import terminal
 
+app = typer.Typer()
 
+
+@app.command("show")
 def show_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="a run folder, or that of a comparison")],
     verify: Annotated[bool, typer.Option("--verify", help="compare every file with the checksums left")] = False,

@@ -52,6 +52,15 @@ class StopRequest:
         finally:
             self.listening = False
 
+    @contextlib.contextmanager
+    def importing(self) -> Iterator[None]:
+        """Raise no exception meanwhile: a signal then ends the process at once."""
+        self.started = False
+        try:
+            yield
+        finally:
+            self.started = True
+
 
 _installed: list[StopRequest] = []
 
