@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from fedge.studies import tables
 from fedge.studies.curve import Curve
@@ -95,6 +96,9 @@ def test_a_papers_number():
     assert word([0.899, 0.901, 0.9, 0.9]) is Word.CONFIRMED
     assert word([0.5, 0.99, 0.8, 0.99]) is Word.UNDECIDED  # the number lies in the interval, and so does much else
     assert word([0.7, 0.71, 0.72]) is Word.REFUTED
+    # 0.9 ± 0.000816 over four seeds: a point away is t = 0.01/0.000408 = 24.495, one-sided with 3 degrees of freedom.
+    (verdict,) = verdicts(figure(**claim), [curve("a", [0.899, 0.901, 0.9, 0.9], "accuracy")])["v"]
+    assert verdict.comparisons[0].found.p == pytest.approx(stats.t.sf(24.4949, 3), rel=1e-5)
 
 
 def test_where_a_curve_levels_off():
@@ -108,6 +112,18 @@ def test_where_a_curve_levels_off():
     (late,) = verdicts(figure(series=["a"], levels_off=2.0), shown)["v"]
     assert (early.word, late.word) == (Word.CONFIRMED, Word.REFUTED)
     assert "still changing at the end" in late.comparisons[0].what
+
+
+def test_where_curves_level_off_is_a_comparison_like_others():
+    """Seeds settle at 10, 10 and 5: 8.33 ± 1.67, whose interval reaches far, so nothing is said, and its p is 1; four
+    curves are told one by one, since the question is of each."""
+    settle = [[9, 1], [9, 1], [9, 9.0]]
+    shown = [Curve("v", name, 1, 0.1, [0, 1, 2], {
+        "iteration": np.array([[5.0, 10.0]] * 3), "round": np.array([[1.0, 2.0]] * 3), "global_loss": np.array(settle)
+    }) for name in "abcd"]  # fmt: skip
+    (verdict,) = verdicts(figure(series=list("abcd"), levels_off=8.0), shown)["v"]
+    assert (verdict.word, verdict.comparisons[0].found.p) == (Word.UNDECIDED, 1.0)
+    assert tables.evidence(verdict, "iteration").count("8.333 [1.162, 15.5], 2 of 3 seeds agree") == 4
 
 
 def test_a_place_on_the_axis_is_the_last_evaluation_there():

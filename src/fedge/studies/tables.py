@@ -107,9 +107,10 @@ def _claims_table(figure: FigureRecipe, judged: dict[str, list[Verdict]], titles
 
 
 def evidence(verdict: Verdict, column: str) -> str:
-    """Say what a verdict rests on: each comparison, or where there are many, how they lie."""
+    """Say what a verdict rests on: each comparison, or where there are many, how they lie. Where curves level off is
+    said of each."""
     found = verdict.comparisons
-    if len(found) <= SEVERAL:
+    if len(found) <= SEVERAL or verdict.claim.levels_off:
         return "; ".join(_comparison_text(c, column) for c in found)
     words = [f"{sum(c.word is word for c in found)} {word}" for word in dict.fromkeys(c.word for c in found)]
     means = [c.found.mean for c in found]

@@ -164,16 +164,21 @@ def _pair(what: str, a: Table, b: Table, column: str, within: float | None) -> C
     found, difference = interval(gain), interval(a - b)
     if within is None:
         return Comparison(what, difference, int((gain > 0).sum()), seeds, _sign(found, seeds))
+    word, p = _between(gain, -within, within)
     apart = np.abs(a - b)
-    inside = -within < found.low and found.high < within
-    outside = found.low > within or found.high < -within
-    word = Word.CONFIRMED if inside else Word.REFUTED if outside else Word.UNDECIDED
-    word = word if seeds >= FEWEST else Word.UNDECIDED
-    # Two one-sided tests: p that the mean lies outside the margin, or inside it.
-    p = max(_beyond(gain, within), _beyond(-gain, within))
-    p = p if word is Word.CONFIRMED else 1 - p if word is Word.REFUTED else 1.0
-    margin = f"{100 * within:g} points" if "accuracy" in column else f"{within:g}"
+    margin = f"{within:g}" if "accuracy" not in column else f"{100 * within:g} point{'s' * (within != 0.01)}"
     return Comparison(f"{what}, within {margin}", difference._replace(p=p), int((apart < within).sum()), seeds, word)
+
+
+def _between(values: Table, low: float, high: float) -> tuple[Word, float]:
+    """Judge that the mean lies between two limits, and return the p of that: of two one-sided tests, the larger."""
+    found = interval(values)
+    outside = max(_beyond(values, high), _beyond(-values, -low))
+    if len(values) >= FEWEST and low < found.low and found.high < high:
+        return Word.CONFIRMED, outside
+    if len(values) >= FEWEST and (found.low > high or found.high < low):
+        return Word.REFUTED, 1 - outside
+    return Word.UNDECIDED, 1.0
 
 
 def _beyond(values: Table, limit: float) -> float:
@@ -190,13 +195,12 @@ def _sign(found: Interval, seeds: int) -> Word:
 
 def _value(what: str, values: Table, paper: float) -> Comparison:
     """Judge that a series ends with the paper's number."""
-    found = interval(values)
-    p = interval(values - paper).p
-    close = paper - NEAR < found.low and found.high < paper + NEAR
-    word = Word.CONFIRMED if close else Word.UNDECIDED if found.low <= paper <= found.high else Word.REFUTED
-    word = word if len(values) >= FEWEST and np.isfinite(values).all() else Word.UNDECIDED
-    agree = int((np.abs(values - paper) < NEAR).sum())
-    return Comparison(what, found._replace(p=0.0 if word is Word.CONFIRMED else p), agree, len(values), word)
+    found, agree = interval(values), int((np.abs(values - paper) < NEAR).sum())
+    word, p = _between(values, paper - NEAR, paper + NEAR)
+    if word is not Word.CONFIRMED:
+        decided = len(values) >= FEWEST and np.isfinite(values).all() and not found.low <= paper <= found.high
+        word, p = Word.REFUTED if decided else Word.UNDECIDED, interval(values - paper).p
+    return Comparison(what, found._replace(p=p), agree, len(values), word)
 
 
 def settling_place(x: Table, y: Table) -> float:
@@ -209,11 +213,9 @@ def settling_place(x: Table, y: Table) -> float:
 def _levels_off(name: str, curve: Curve, axis: str, column: str, about: float) -> Comparison:
     places = np.array([settling_place(x, y) for x, y in zip(curve.columns[axis], curve.columns[column], strict=True)])
     found, seeds = interval(places), len(places)
-    inside = about / ABOUT <= found.low and found.high <= about * ABOUT
-    outside = found.high < about / ABOUT or found.low > about * ABOUT
-    word = Word.CONFIRMED if inside else Word.REFUTED if outside else Word.UNDECIDED
-    word = word if seeds >= FEWEST and np.isfinite(curve.columns[column]).all() else Word.UNDECIDED
+    finite = bool(np.isfinite(curve.columns[column]).all())
+    word, p = _between(places, about / ABOUT, about * ABOUT) if finite else (Word.UNDECIDED, 1.0)
     horizon = float(curve.columns[axis][:, -1].mean())
     still = f", still changing at the end ({horizon:,.4g})" if found.mean > 0.8 * horizon else ""
     agree = int(((places >= about / ABOUT) & (places <= about * ABOUT)).sum())
-    return Comparison(f"{name} levels off at{still}", found._replace(p=0.0), agree, seeds, word)
+    return Comparison(f"{name}{still}", found._replace(p=p), agree, seeds, word)
