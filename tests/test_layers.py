@@ -24,7 +24,7 @@ ALLOWED = {
     "experiment": {"core", "errors", "plugins", "algorithms", "updates", "models", "data", "cost", "engine"},
     "runner": {"core", "errors", "plugins", "algorithms", "models", "data", "cost", "engine", "experiment", "_version"},
     "studies": {"core", "errors", "plugins", "algorithms", "models", "data", "engine", "experiment", "runner"},
-    "view": {"core", "errors", "cost", "data", "experiment", "runner", "studies"},
+    "view": {"core", "errors", "algorithms", "cost", "data", "experiment", "runner", "studies"},
     "__main__": {"cli", "runner"},
     "cli": {"", "__main__", "errors", "plugins", "algorithms", "data", "experiment", "runner", "studies", "view"},
 }

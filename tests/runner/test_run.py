@@ -31,7 +31,7 @@ def test_a_run_leaves_a_complete_record(tmp_path):
     folder = tmp_path / "one"
     assert {f.name for f in folder.iterdir()} == {
         "config.json", "run.json", "metrics.jsonl", "checkpoint.safetensors", "checkpoint.previous.safetensors",
-        "weights.safetensors", "result.json", "ledger.json", ".lock",
+        "weights.safetensors", "result.json", "ledger.json", "setting.json", ".lock",
     }  # fmt: skip
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert rows == result.history == json.loads((folder / "result.json").read_text())["history"]

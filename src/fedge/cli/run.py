@@ -34,6 +34,7 @@ from fedge.runner.run import run
 from fedge.studies import compare as comparison
 from fedge.view import terminal
 from fedge.view.numbers import on_request
+from fedge.view.report import write_report
 
 app = typer.Typer()
 
@@ -79,6 +80,7 @@ def run_command(
         if not leads():
             return
         figures([result], result.out)
+        report = write_report(result.out)
         if format is Format.json:
             print(json.dumps(result.to_json()))
         else:
@@ -86,6 +88,7 @@ def run_command(
             if said := on_request(result.final):
                 terminal.say(console, f"\n{said}")
             terminal.say(console, f"\nrun folder: {result.out}  (metrics.jsonl, weights.safetensors, curves.png, …)")
+            terminal.say(console, f"report: {report}")
 
 
 @app.command("compare", epilog=HINT)
@@ -112,6 +115,7 @@ def compare_command(
         everyone = list(results.values())
         folder = everyone[0].out.parent
         drawn = figures(everyone, folder)
+        report = write_report(folder)
         if format is Format.json:
             print(json.dumps({"results": [r.to_json() for r in everyone], "out": str(folder)}))
         else:
@@ -121,5 +125,6 @@ def compare_command(
                     terminal.say(console, f"{r.algorithm}: {said}")
             pictures = ", ".join(p.name for p in drawn if p.suffix == ".png")
             terminal.say(console, f"\nrun folder: {folder}  ({pictures}; PDFs; one sub-folder per algorithm)")
+            terminal.say(console, f"report: {report}")
         if lost := [r.algorithm for r in everyone if r.diverged]:
             raise DivergenceError(f"{', '.join(lost)} diverged and ended with the last good state; try a lower lr")

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from fedge.core.keys import Purpose, host_rng
 from fedge.cost.ledger import Ledger
+from fedge.cost.waits import Waits
 
 Times = NDArray[Any]
 SHANNON = 1e6 * math.log2(1 + 50)  # 1 MHz at SNR 50 (17 dB): 5.6724 Mbit/s
@@ -78,8 +79,8 @@ class Clock:
     def start(self) -> Times:
         return np.zeros(self.ledger.algorithm.topology.cells)
 
-    def advance(self, ready: Times, index: int) -> Times:
-        """Return when each edge has finished global round `index`, if it could begin at `ready`."""
+    def advance(self, ready: Times, index: int, waits: Waits | None = None) -> Times:
+        """Return when each edge has finished global round `index`, if it could begin at `ready`; tell `waits` of it."""
         algorithm, schedule, r = self.ledger.algorithm, self.ledger.algorithm.schedule, self.rates
         own, far = self.ledger.client_bytes(index), self.ledger.edge_bytes(index)
         rate = r.uplink_bps if algorithm.has_edges else r.cloud_bps
@@ -90,15 +91,21 @@ class Clock:
         same = self._edge_round(0, transfer) if r.equal else None
         for a in range(schedule.edge_rounds):
             number = index * schedule.edge_rounds + a
-            ready = ready + (self._edge_round(number, transfer) if same is None else same)
+            ready = ready + (self._edge_round(number, transfer, waits) if same is None else same)
         if algorithm.gossip is not None:
             transfer = self._bits(self.ledger.cell_bytes(index)) / r.edge_bps
             in_step = r.equal and len(ready) > 1 and np.ptp(ready) == np.ptp(transfer) == 0
             for _ in range(algorithm.gossip.steps):  # edges that are in step stay in step
+                before = ready
                 ready = ready + transfer if in_step else self._exchange(ready, transfer)
+                if waits is not None:
+                    waits.between(before, ready)
         elif algorithm.has_edges:
             bits = self._bits(far.up) + (self._bits(far.down) if r.downlink else 0)
-            ready = np.full_like(ready, (ready + bits / r.cloud_bps * self._slowness[2]).max())
+            arrived = ready + bits / r.cloud_bps * self._slowness[2]
+            if waits is not None:
+                waits.at_cloud(arrived)
+            ready = np.full_like(ready, arrived.max())
         return ready
 
     def _bits(self, size: NDArray[np.int64], *, client: bool = False) -> Times:
@@ -109,7 +116,7 @@ class Clock:
             bits[list(stack.ids)] -= sum(8 * stack.shapes[p].size * stack.shapes[p].dtype.itemsize for p in free)
         return bits
 
-    def _edge_round(self, number: int, transfer: Times) -> Times:
+    def _edge_round(self, number: int, transfer: Times, waits: Waits | None = None) -> Times:
         """Return how long each cell takes: its slowest participant's steps and upload."""
         steps, topology = self.ledger.algorithm.schedule.local_steps, self.ledger.algorithm.topology
         work = self.rates.step_seconds * (self.work * np.ones(topology.cells))
@@ -129,15 +136,21 @@ class Clock:
         step, last = work[topology.cell] * device * late, transfer[topology.cell] * uplink
         present = self.ledger.participants(number)
         if cut is None:
-            return np.array([(steps * step + last)[own].max() for own in present])
-        # The edge waits for all activations at every step; a gradient's way back is part of its client's next step.
-        first, next_ = step + up * uplink, step + (up + down) * uplink
-        return np.array(
-            [
-                first[own].max() + (steps - 1) * next_[own].max() + steps * at_edge + (last + down * uplink)[own].max()
-                for own in present
-            ]
-        )
+            each = steps * step + last
+            cells = np.array([each[own].max() for own in present])
+        else:
+            # The edge waits for all activations at every step; a gradient's way back is part of its client's next step.
+            first, next_, last = step + up * uplink, step + (up + down) * uplink, last + down * uplink
+            each = first + (steps - 1) * next_ + steps * at_edge + last
+            cells = np.array(
+                [
+                    first[own].max() + (steps - 1) * next_[own].max() + steps * at_edge + last[own].max()
+                    for own in present
+                ]
+            )
+        if waits is not None:
+            waits.in_cells(each, present, cells)
+        return cells
 
     def _exchange(self, ready: Times, transfer: Times) -> Times:
         """Make one gossip exchange: an edge goes on when its neighbours' models are there."""

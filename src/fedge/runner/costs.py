@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedge.cost.ledger import Links
+from fedge.cost.waits import Waits
 from fedge.errors import ConfigError
 from fedge.experiment.build import Experiment
 from fedge.experiment.checks import most_rounds
@@ -15,6 +16,7 @@ from fedge.experiment.checks import most_rounds
 AHEAD = 64  # rounds that a budget is held against before they are trained
 SLACK = 1 + 1e-12  # a budget of ten rounds' sum covers ten rounds, however the sum was rounded
 LONG = 5_000  # edge rounds and exchanges in a global round that are reckoned in about a second
+HEARD = 10**6  # cells, and hundreds of clients, × edge rounds whose waits are reckoned in about ten seconds
 log = logging.getLogger(__name__)
 
 
@@ -76,6 +78,18 @@ class Costs:
         self._count(done)
         pairs = {"edge_to_edge_links": self._ledger.edge_links} if self._ledger.edge_links else {}
         return {tier: {"total": int(each.sum()), "links": each.tolist()} for tier, each in self._links.items()} | pairs
+
+    def waits(self, done: int) -> Waits | None:
+        """Tell who waited for whom in the first `done` rounds; None where reckoning it again would take long."""
+        topology, clock = self._ledger.algorithm.topology, self._clock
+        alike = clock.rates.equal and self._ledger.alike
+        heard = Waits.of(topology.clients, topology.cells)
+        if not alike and (topology.cells + topology.clients // 100) * done * self._config.edge_rounds > HEARD:
+            return None
+        ready = clock.start
+        for index in range(min(done, 1) if alike else done):
+            ready = clock.advance(ready, index, heard)
+        return heard.times(done) if alike else heard
 
     def _restart(self) -> None:
         self._ready, self._sent, self._done = self._clock.start, dict[str, int](), 0

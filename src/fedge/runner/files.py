@@ -11,6 +11,7 @@ import json
 import math
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ except ImportError:  # no such locks on this system; its users start one process
     LOCKS = False
 
 LOCK = ".lock"
+TRIES = 3  # to lock a folder
 MOST = 2**28  # bytes of a JSON file that is read
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
@@ -154,10 +156,14 @@ def locked(folder: Path) -> Iterator[None]:
         raise RunError(f"{folder / LOCK} is a link to another place; remove it")
     handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunError(f"another process is writing to {folder}; wait for it, or stop it first") from None
+        for left in reversed(range(TRIES)):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not left:
+                    raise RunError(f"another process is writing to {folder}; wait for it, or stop it first") from None
+                time.sleep(0.01)  # it may have looked only whether the folder is locked
         for partial in folder.iterdir():
             if is_leftover(partial) and partial.name != LOCK:
                 partial.unlink(missing_ok=True)
@@ -167,13 +173,19 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def is_locked(folder: Path) -> bool:
-    """Say whether a process that is alive writes to the folder."""
+    """Say whether a process that is alive writes to the folder; nothing is changed there."""
     if not LOCKS or not (folder / LOCK).is_file():
         return False
     try:
-        with locked(folder):
-            return False
-    except RunError:
-        return True
+        handle = os.open(folder / LOCK, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     except OSError:  # a folder of somebody else's, where no lock can be had
         return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from fedge.runner.record import (
     METRICS,
     RESULT,
     RUNNING,
+    SETTING,
     WEIGHTS,
     file_digest,
     read_about,
@@ -27,12 +29,9 @@ def summary(folder: Path) -> dict[str, Any]:
     """Sum up what run.json and the metrics say of a run, without looking into its checkpoints."""
     about = read_about(folder)
     lines = read_rows(folder / METRICS)
-    state = about.get("state")
-    if state == RUNNING and not files.is_locked(folder):
-        state = "lost"  # its process died without a word
     return {
         "out": str(folder),
-        "state": state,
+        "state": state_of(folder, about),
         "algorithm": about["config"].get("algorithm"),
         **{key: about.get(key) for key in ("begun", "ended", "command", "seed", "versions", "layout", "identity")},
         "rounds": about["config"].get("rounds"),
@@ -40,6 +39,12 @@ def summary(folder: Path) -> dict[str, Any]:
         "final": row_of(lines[-1][1], folder / METRICS) if lines else None,
         "config": about["config"],
     }
+
+
+def state_of(folder: Path, about: Mapping[str, Any]) -> str:
+    """Say how far a run has come, as run.json has it: running, stopped, failed, diverged, finished, or lost."""
+    state = str(about.get("state"))
+    return "lost" if state == RUNNING and not files.is_locked(folder) else state  # its process died without a word
 
 
 def verify(folder: Path) -> list[str]:
@@ -57,7 +62,7 @@ def verify(folder: Path) -> list[str]:
             good.append(f"{name}, after round {notes.get('round')}")
     if record.about.get("state") not in (FINISHED, DIVERGED):
         return good
-    for name in (CONFIG, METRICS, LEDGER, RESULT, WEIGHTS):
+    for name in (CONFIG, SETTING, METRICS, LEDGER, RESULT, WEIGHTS):
         found = checkpoint.read_arrays(folder / name)[2] if name == WEIGHTS else file_digest(folder / name)
         if found != record.about["digests"].get(name):
             raise RunError(f"{folder / name} is not as it was written: its checksum does not hold")

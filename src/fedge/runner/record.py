@@ -4,11 +4,12 @@
                                     layout; the identity that other files must carry; its state (running, stopped,
                                     failed, diverged, finished) and, at the end, digests of the other files
     config.json                     the resolved configuration
+    setting.json                    what the run is made of, to be drawn: cells, labels, graph, cut (`setting.py`)
     metrics.jsonl                   one line per evaluated round
     checkpoint.safetensors          the state after a round, to resume from, and the one before it
     checkpoint.previous.safetensors
     weights.safetensors             the final model
-    ledger.json                     bytes per link
+    ledger.json                     bytes per link, and who waited for whom
     result.json                     the object that `--format json` prints
 
 A folder holds a run from the moment that run.json is there. Whatever is read was either written by this run, or is
@@ -37,6 +38,7 @@ from fedge.runner.rows import NUMBERS, Row, read_rows, regular_and_last, row_of
 from fedge.runner.sources import require_same
 
 RUN, CONFIG, METRICS = "run.json", "config.json", "metrics.jsonl"
+SETTING = "setting.json"
 WEIGHTS, LEDGER, RESULT = "weights.safetensors", "ledger.json", "result.json"
 RUNNING, STOPPED, FAILED, DIVERGED, FINISHED = "running", "stopped", "failed", "diverged", "finished"
 log = logging.getLogger(__name__)
@@ -68,7 +70,7 @@ class Silent:
     def stored_result(self) -> dict[str, Any] | None:
         return None if self._followed is None else self._followed.stored_result()
 
-    def go_on(self, config: Mapping[str, Any], rows: list[Row]) -> None: ...
+    def go_on(self, config: Mapping[str, Any], rows: list[Row], setting: Mapping[str, Any]) -> None: ...
     def row(self, row: Row) -> None: ...
     def save(self, state: State, done: int) -> None: ...
     def mark(self, state: str) -> None: ...
@@ -102,13 +104,14 @@ class Record:
                 log.warning("no state of a round is saved in %s: beginning again at its first round", self.folder)
         return progress
 
-    def go_on(self, config: Mapping[str, Any], rows: list[Row]) -> None:
+    def go_on(self, config: Mapping[str, Any], rows: list[Row], setting: Mapping[str, Any]) -> None:
         """Train from what was restored, maybe for longer than was asked for at first; only these rows stay."""
         if config != self.config:
             (self.folder / CONFIG).unlink(missing_ok=True)  # made again from run.json if this is cut short
         self.note(config=dict(config), state=RUNNING, reached=None)
         if not (self.folder / CONFIG).exists():
             files.write_json(self.folder / CONFIG, dict(config))
+        files.write_bytes(self.folder / SETTING, files.line(setting).encode())
         self.lines = [files.line(row) for row in rows]
         files.write_bytes(self.folder / METRICS, "".join(self.lines).encode())
 
@@ -142,7 +145,7 @@ class Record:
         saved = checkpoint.save_arrays(self.folder / WEIGHTS, weights, {"identity": self.identity})
         files.write_json(self.folder / LEDGER, ledger)
         files.write_json(self.folder / RESULT, result)
-        digests = {name: file_digest(self.folder / name) for name in (CONFIG, METRICS, LEDGER, RESULT)}
+        digests = {name: file_digest(self.folder / name) for name in (CONFIG, SETTING, METRICS, LEDGER, RESULT)}
         self.note(state=state, ended=now(), reached=result["reached"], digests=digests | {WEIGHTS: saved})
 
     def stored_result(self) -> dict[str, Any] | None:

@@ -20,6 +20,7 @@ from fedge.runner.prepare import Preparation
 from fedge.runner.record import DIVERGED, FAILED, FINISHED, STOPPED, Progress, Record, Silent
 from fedge.runner.result import Listener, Result
 from fedge.runner.rows import Row
+from fedge.runner.setting import setting_of, waiting_of
 from fedge.runner.signals import Leave, StopRequest
 
 log = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ class Training:
         stored = self._kept.stored_result() if config == self._kept.config else None
         if stored is not None and (stored.get("diverged") is True or not self._more(done, history)):
             return self._repeat_result(stored, state, done, history)
-        self._kept.go_on(config, history)
+        self._kept.go_on(config, history, setting_of(self._made))
         if done:
             total = self._job.costs.rounds
             log.info("continuing after round %d%s", done, f" of {total}" if total else "")
@@ -204,7 +205,8 @@ class Training:
             client_steps_per_second=steps / max(self._seconds - compiling, 1e-9) if steps else 0.0,
             diverged=ending == DIVERGED,
         )  # fmt: skip
-        self._kept.finish(result.weights, self._job.costs.links(done), result.to_json(), ending)
+        ledger = self._job.costs.links(done) | {"waiting": waiting_of(self._job.costs.waits(done))}
+        self._kept.finish(result.weights, ledger, result.to_json(), ending)
         self._listener.finished(result)
         return result
 

@@ -1,0 +1,309 @@
+"""The numbers of a page: what a report or the board shows of a folder, read from the records in it.
+
+`page_data(folder)` returns plain values only. Whatever a record holds is text of somebody's: it is checked for its kind
+here, cut to what a page has room for, and shown as text by the page.
+
+    format, kind, name, says        kind is run, comparison or sweep; `says` is what was run, in plain words
+    command, begun, ended           what to type to repeat it, and when it was made
+    metrics                         columns that can be drawn, the main one first: name, title, share, falls, edges
+    differing                       keys in which the runs differ
+    runs                            name, algorithm, seed, state, problem; `columns` (one number per evaluated round),
+                                    `tiers` (bytes so far), `lists` (edges, cells, clients: one line per round, or the
+                                    last), config, changed, setting, traffic, waiting, result, made_with
+    groups                          runs that differ in their seed only: mean and 95 % interval of each column
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import stdtrit
+
+from fedge.algorithms import ALGORITHMS
+from fedge.errors import RunError
+from fedge.experiment.config import Config
+from fedge.runner import files
+from fedge.runner.inspect import state_of
+from fedge.runner.record import LEDGER, METRICS, RESULT, RUN, SETTING, read_about
+from fedge.runner.rows import NUMBERS, Row, read_rows, row_of, tested
+from fedge.studies.compare import PLAN
+from fedge.view.numbers import is_share, words
+from fedge.view.prose import repeat_command, says
+
+FORMAT = 1
+AXES = ("round", "iteration", "simulated_seconds", "bytes")
+POINTS = 1_000  # evaluated rounds of a run on a page; of more, some are left out
+SHOWN = 64  # edges or cells with a curve each
+MOST = 400  # clients told one by one
+READ = 2**23  # bytes of a ledger or a setting that a page reads
+DEPTH = 3  # folders below the one that is asked for
+LEVEL = 0.95  # of intervals over seeds
+
+
+def page_data(folder: str | Path) -> dict[str, Any]:
+    """Return all that a page shows of a run, a comparison or a sweep."""
+    folder = Path(folder)
+    places = runs_in(folder)
+    if not places:
+        raise RunError(f"{folder} does not hold a run; give the folder of a run, a comparison or a sweep")
+    kind = "run" if places == [folder] else "comparison" if (folder / PLAN).exists() else "sweep"
+    return selection(places, kind, folder)
+
+
+def selection(places: Sequence[Path], kind: str, folder: Path) -> dict[str, Any]:
+    """Return what a page shows of these runs, named by where they lie in a folder."""
+    runs = [run_data(place, folder) for place in places]
+    if len(runs) == 1 and runs[0]["problem"] is not None:
+        raise RunError(runs[0]["problem"])
+    differing = keys_that_differ(runs)
+    name_apart(runs, differing)
+    return {
+        "format": FORMAT,
+        "kind": kind,
+        "name": folder.resolve().name,
+        "says": says(kind, runs, differing),
+        "command": repeat_command(kind, runs),
+        "begun": min((r["begun"] for r in runs if r["begun"]), default=None),
+        "ended": max((r["ended"] for r in runs if r["ended"]), default=None),
+        "metrics": metrics_of(runs),
+        "differing": differing,
+        "runs": runs,
+        "groups": groups_of(runs),
+    }
+
+
+def runs_in(folder: Path, depth: int = DEPTH) -> list[Path]:
+    """List the run folders in a folder, in their order; links lead elsewhere and are left alone."""
+    if (folder / RUN).exists():
+        return [folder]
+    if depth == 0:
+        return []
+    try:
+        below = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
+    planned = list(_read(folder / PLAN).get("runs") or {})
+    below.sort(key=lambda name: planned.index(name) if name in planned else len(planned))
+    return [run for name in below for run in runs_in(folder / name, depth - 1)]
+
+
+# One run
+
+
+def run_data(folder: Path, root: Path) -> dict[str, Any]:
+    """Return what a page shows of one run; where its record is damaged, the sentence that says so."""
+    name = str(folder.relative_to(root)) if folder != root else folder.resolve().name
+    problem, about, rows = None, dict[str, Any](), list[Row]()
+    try:
+        about = read_about(folder)
+        rows = [row_of(line, folder / METRICS) for _, line in read_rows(folder / METRICS)]
+    except RunError as found:
+        problem = str(found)
+    config = about.get("config", {})
+    setting, result = _read(folder / SETTING), _read(folder / RESULT)
+    algorithm = str(config.get("algorithm", "unknown"))
+    return {
+        "name": name,
+        "label": name,
+        "algorithm": algorithm,
+        "seed": config.get("seed"),
+        "state": "damaged" if problem else state_of(folder, about),
+        "problem": problem,
+        "rounds": config.get("rounds"),
+        "begun": _text(about.get("begun")),
+        "ended": _text(about.get("ended")),
+        "command": _text(about.get("command")),
+        "config": {str(key): value for key, value in config.items()},
+        "changed": changed_keys(config),
+        "made_with": {
+            key: about.get(key)
+            for key in ("versions", "platform", "processor", "devices", "backend", "layout", "code", "identity")
+        },
+        "continued": about.get("continued") or [],
+        "main": tested(rows[-1])[0] if rows else None,
+        "reached": about.get("reached") if isinstance(about.get("reached"), dict) else None,
+        "result": {key: result.get(key) for key in ("wall_seconds", "compile_seconds", "client_steps_per_second")},
+        **_history(rows),
+        "setting": setting or None,
+        **_ledger(folder / LEDGER),
+    }
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Read a file that a page can do without; nothing where it is not there, not whole or too large for a page."""
+    try:
+        return files.read_json(path) if path.is_file() and path.stat().st_size <= READ else {}
+    except (RunError, OSError):
+        return {}
+
+
+def changed_keys(config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """List the keys of a configuration that differ from the algorithm's defaults, where these are known."""
+    name = config.get("algorithm")
+    defaults = Config.of({"algorithm": name}).model_dump() if name in ALGORITHMS else {}
+    found = []
+    for key, value in config.items():
+        if key == "algorithm" or (key in defaults and value == defaults[key]) or value is None:
+            continue
+        found.append({"key": key, "value": value, "default": defaults.get(key)})
+    return found
+
+
+def _history(rows: list[Row]) -> dict[str, Any]:
+    """Turn rows into columns: a number for each row, None where a row has none."""
+    kept = rows if len(rows) <= POINTS else [rows[n] for n in np.linspace(0, len(rows) - 1, POINTS).round().astype(int)]
+    columns: dict[str, list[float | None]] = {}
+    lists: dict[str, Any] = {}
+    names = dict.fromkeys(key for row in kept for key in row)
+    for name in names:
+        values = [row.get(name) for row in kept]
+        if name == "bytes":
+            columns[name] = [float(sum(v for v in row["bytes"].values() if _is_number(v))) for row in kept]
+        elif any(isinstance(value, list) for value in values):
+            if (found := _list_column(values, of_clients=name.startswith("client_"))) is not None:
+                lists[name] = found
+        elif all(value is None or _is_number(value) for value in values):
+            columns[name] = values
+    tiers = {t: [_float(row["bytes"].get(t)) for row in kept] for t in (kept[-1]["bytes"] if kept else {})}
+    return {"rows": len(rows), "columns": columns, "tiers": tiers, "lists": lists}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, NUMBERS) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _list_column(values: list[Any], *, of_clients: bool) -> dict[str, Any] | None:
+    """Return lists of numbers of edges, cells or clients: in every row where they are few, and in the last one."""
+    lists = [v if _is_list(v) else None for v in values]
+    last = next((v for v in reversed(lists) if v is not None), None)
+    numbers = [x for x in last or [] if x is not None]
+    if last is None or not numbers:
+        return None
+    width = len(last)
+    each = lists if width <= SHOWN and not of_clients else None
+    shown = last if width <= MOST else np.quantile(numbers, np.linspace(0, 1, MOST)).tolist()
+    return {"count": width, "each": each, "last": shown, "sorted": width > MOST}
+
+
+def _float(value: Any) -> float:
+    return float(value) if _is_number(value) else 0.0
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list) and all(x is None or _is_number(x) for x in value)
+
+
+def _ledger(path: Path) -> dict[str, Any]:
+    """Sum up what each link carried: one by one where a page has room, else the least, the middle and the most."""
+    stored = _read(path)
+    traffic: dict[str, Any] = {}
+    pairs = stored.get("edge_to_edge_links")
+    for tier, found in stored.items():
+        links = found.get("links") if isinstance(found, dict) else None
+        if not isinstance(links, list) or not links or not all(_is_number(x) for x in links):
+            continue
+        traffic[tier] = {
+            "total": sum(links),
+            "links": len(links),
+            "least": min(links),
+            "middle": float(np.median(links)),
+            "most": max(links),
+            "each": links if len(links) <= MOST else None,
+            "pairs": pairs if tier == "edge_to_edge" and len(links) <= MOST else None,
+        }
+    waiting = stored.get("waiting")
+    return {"traffic": traffic or None, "waiting": waiting if isinstance(waiting, dict) else None}
+
+
+# Several runs
+
+
+def keys_that_differ(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Name the keys in which runs differ, the algorithm first and the seed last; its own keys differ with it."""
+    configs = [run["config"] for run in runs if run["config"]]
+    keys = dict.fromkeys(key for config in configs for key in config)
+    alike = [key for key in keys if all(key in config for config in configs)]
+    found = [key for key in alike if any(a[key] != b[key] for a, b in pairwise(configs))]
+    return sorted(found, key=lambda key: (key != "algorithm", key == "seed"))
+
+
+def name_apart(runs: Sequence[dict[str, Any]], differing: Sequence[str]) -> None:
+    """Give each run a label by what sets it apart, and a group by that without its seed."""
+    for run in runs:
+        apart = [str(run["config"].get(key)) if key == "algorithm" else f"{key}={run['config'].get(key)}"
+                 for key in differing]  # fmt: skip
+        without = apart[:-1] if differing and differing[-1] == "seed" else apart
+        run["label"] = " ".join(apart) if len(runs) > 1 and apart and run["config"] else run["name"]
+        run["group"] = (" ".join(without) or run["algorithm"]) if run["config"] else run["name"]
+    labels = [run["label"] for run in runs]
+    for run in runs:
+        if labels.count(run["label"]) > 1:
+            run["label"] = f"{run['label']} ({run['name']})"
+
+
+def metrics_of(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """List the columns that can be drawn against an axis, the main one first."""
+    first = next((run["main"] for run in runs if run["main"]), None)
+    names = dict.fromkeys([first, "loss"] if first else [])
+    names |= dict.fromkeys(name for run in runs for name in run["columns"] if name not in AXES)
+    falls = {name for run in runs for name in _falling(run["setting"])}
+    return [
+        {
+            "name": name,
+            "title": "test loss" if name == "loss" else words(name),
+            "share": is_share(name),
+            "falls": name in falls or "loss" in name or name in ("objective", "consensus"),
+        }
+        for name in names
+        if any(name in run["columns"] for run in runs)
+    ]
+
+
+def _falling(setting: Any) -> list[str]:
+    found = setting.get("falls") if isinstance(setting, dict) else None
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+
+
+def groups_of(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Gather runs that differ in their seed only, with the mean and the 95 % interval of what they share."""
+    found: dict[str, list[int]] = {}
+    for place, run in enumerate(runs):
+        found.setdefault(run["group"], []).append(place)
+    return [
+        {"name": name, "runs": places, "columns": _bands([runs[n]["columns"] for n in places])}
+        for name, places in found.items()
+    ]
+
+
+def _bands(tables: Sequence[Mapping[str, Sequence[float | None]]]) -> dict[str, Any]:
+    """Return mean, low and high of every column over seeds, at the rounds that all of them have."""
+    if len(tables) < 2 or not all("round" in table for table in tables):
+        return {}
+    places = [{number: n for n, number in enumerate(table["round"])} for table in tables]
+    shared = [number for number in tables[0]["round"] if all(number in own for own in places)]
+    count = len(tables)
+    wide = float(stdtrit(count - 1, (1 + LEVEL) / 2)) / math.sqrt(count)
+    bands = {}
+    for name in tables[0]:
+        if all(name in table for table in tables):
+            values = np.array(
+                [[table[name][own[n]] for n in shared] for table, own in zip(tables, places, strict=True)]
+            )
+            values = values.astype(float)  # None becomes nan
+            mean, half = values.mean(0), wide * values.std(0, ddof=1)
+            bands[name] = {"mean": _plain(mean), "low": _plain(mean - half), "high": _plain(mean + half)}
+    return bands
+
+
+def _plain(values: Any) -> list[float | None]:
+    return [float(value) if math.isfinite(value) else None for value in values]
