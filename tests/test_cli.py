@@ -99,6 +99,7 @@ def test_configuration_file_and_its_overrides(tmp_path, no_figures):
         (["data", "partition", "--out", "/proc/nowhere/x.png"], 4, "cannot use /proc/nowhere"),
         (["compare", "fedavgg"], 2, "did you mean 'fedavg'?"),
         (["compare", "algorithm=fedavg"], 2, "name the algorithms"),
+        (["keys", "lrr"], 2, "'lrr' is no key and no algorithm; `fedge keys` lists all keys; did you mean 'lr'?"),
         (["data", "get", "mnits"], 3, "did you mean 'mnist'?"),
         (["data", "partition", "clients=x"], 2, "clients=x is not allowed; allowed: an integer ≥ 1"),
         (["run", "fedavg", "--lr", "0.1"], 2, "--lr is no option but a key; write lr=0.1"),
@@ -250,5 +251,37 @@ def test_data_commands(tmp_path):
 
 
 def test_keys_and_version():
-    assert "local_steps" in call("keys").stdout
+    assert "  local_steps=5 " in call("keys").stdout
+    one = call("keys", "prox").stdout
+    for said in (
+        "holds clients back",
+        "a number ≥ 0",
+        "default  0; fedprox: 0.01",
+        "any algorithm's updates (proximal)",
+    ):
+        assert said in one
+    assert call("keys", "graph").stdout.endswith("read by  sdfeel\n")
+    listed = {key["name"]: key for key in json.loads(call("keys", "fedprox", "--format", "json").stdout)}
+    assert listed["prox"]["default"] == 0.01
+    assert listed["lr"] == json.loads(call("keys", "lr", "--format", "json").stdout)
+    assert listed["lr"]["type"] == "number"
+    assert "graph" not in listed
+    assert listed.keys() == Config.of({"algorithm": "fedprox"}).model_dump().keys() - {"algorithm"}
     assert call("--version").stdout.startswith("fedge ")
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("fedge comp", ["compare"]),
+        ("fedge run hier", ["hierfavg", "hiersfl", "hiersfl_v2"]),
+        ("fedge run hierfavg local", ["local_steps="]),
+        ("fedge compare partition=d", ["partition=dirichlet", "partition=drawn"]),
+        ("fedge keys local", ["local_steps"]),
+    ],
+)
+def test_the_shell_completes_commands_algorithms_and_keys(typed, offered, monkeypatch):
+    words = {"_FEDGE_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+    for name, value in words.items():
+        monkeypatch.setenv(name, value)
+    assert runner.invoke(app, prog_name="fedge").stdout.split() == offered

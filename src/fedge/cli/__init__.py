@@ -83,7 +83,7 @@ def answer(complaint: str, words: list[str]) -> str:
     from fedge.algorithms import ALGORITHMS
     from fedge.experiment.config import all_fields
 
-    for word, value in zip(words, [*words[1:], "VALUE"], strict=True):
+    for word, value in zip(words, [*words[1:], "VALUE"], strict=False):
         option, equals, given = word.partition("=")
         key = option.lstrip("-").replace("-", "_")
         if f"No such option: {option}" in complaint and key in all_fields():
@@ -93,9 +93,7 @@ def answer(complaint: str, words: list[str]) -> str:
     return " ".join(complaint.split())
 
 
-app = typer.Typer(
-    cls=Commands, no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
-)
+app = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
 def _version(wanted: bool) -> None:

@@ -18,7 +18,8 @@ from fedge.algorithms import ALGORITHMS
 from fedge.errors import ConfigError, FedgeError, RunError, brief
 from fedge.experiment.build import Experiment
 from fedge.experiment.checks import CUSTOM
-from fedge.experiment.config import allowed, parse
+from fedge.experiment.config import all_fields, allowed, parse
+from fedge.experiment.config import words as words_of
 from fedge.experiment.files import read_toml
 from fedge.runner import record, signals
 from fedge.runner.device import processes
@@ -35,7 +36,20 @@ class Format(StrEnum):
 
 NAMES = ", ".join(ALGORITHMS)
 HINT = "`fedge keys` lists every key with its default and what it takes."
-Pairs = Annotated[list[str] | None, typer.Argument(metavar="key=value", help="any keys of the run", show_default=False)]
+
+
+def complete_word(incomplete: str) -> list[str]:
+    """Complete the name of an algorithm, a key, or a value that is a word, for the shell."""
+    key, equals, begun = incomplete.partition("=")
+    if equals:
+        return [f"{key}={word}" for word in (words_of(key) if key in all_fields() else []) if word.startswith(begun)]
+    return [word for word in (*ALGORITHMS, *(f"{key}=" for key in all_fields())) if word.startswith(incomplete)]
+
+
+Pairs = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="key=value", help="any keys of the run", show_default=False, autocompletion=complete_word),
+]
 ConfigFile = Annotated[Path | None, typer.Option("--config", metavar="FILE.toml", help="keys from a file")]
 Seed = Annotated[int | None, typer.Option("--seed", help="the same as seed=N")]
 Out = Annotated[str | None, typer.Option("--out", metavar="DIR", help="run folder; default: a new one in runs/")]

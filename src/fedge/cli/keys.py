@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
+import json
+from typing import Annotated
+
 import typer
 from rich.console import Console
 
-from fedge.cli.common import guarded
+from fedge.cli.common import Format, Output, complete_word, guarded
+from fedge.experiment.keys import describe, every_key, is_algorithm, keys_of
 from fedge.view import terminal
 
 app = typer.Typer()
 
 
+def complete_key(incomplete: str) -> list[str]:
+    return [word.removesuffix("=") for word in complete_word(incomplete)]
+
+
 @app.command("keys")
-def keys_command() -> None:
-    """List every key of a run: its default, what it takes, what it means."""
+def keys_command(
+    of: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[ALGORITHM|KEY]",
+            help="of one algorithm, or all about one key",
+            autocompletion=complete_key,
+        ),
+    ] = None,
+    format: Output = Format.text,
+) -> None:
+    """List the keys of a run: who reads each, what it takes, what it means, and what it is unless given."""
     with guarded():
-        Console().print(terminal.keys_table())
+        if of is not None and not is_algorithm(of):
+            one = describe(of)
+            if format is Format.json:
+                print(json.dumps(one.to_json()))
+            else:
+                terminal.say(Console(), terminal.key_lines(one))
+            return
+        found = every_key() if of is None else keys_of(of)
+        if format is Format.json:
+            print(json.dumps([key.to_json() for key in found]))
+        else:
+            console = Console()
+            terminal.say(console, terminal.keys_text(found, console.width))

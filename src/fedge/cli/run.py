@@ -21,6 +21,7 @@ from fedge.cli.common import (
     Output,
     Pairs,
     Seed,
+    complete_word,
     figures,
     folder_of,
     gather,
@@ -41,7 +42,9 @@ app = typer.Typer()
 
 @app.command("run", epilog=HINT)
 def run_command(
-    algorithm: Annotated[str | None, typer.Argument(help=f"one of: {NAMES}", show_default=False)] = None,
+    algorithm: Annotated[
+        str | None, typer.Argument(help=f"one of: {NAMES}", show_default=False, autocompletion=complete_word)
+    ] = None,
     pairs: Pairs = None,
     config: ConfigFile = None,
     seed: Seed = None,
@@ -95,7 +98,11 @@ def run_command(
 def compare_command(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ALGORITHM ...] [key=value ...]", help=f"{NAMES}; unless named, each paper's own"),
+        typer.Argument(
+            metavar="[ALGORITHM ...] [key=value ...]",
+            help=f"{NAMES}; unless named, each paper's own",
+            autocompletion=complete_word,
+        ),
     ] = None,
     config: ConfigFile = None,
     seed: Seed = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from fedge.data import DATASETS
 from fedge.data.dataset import Strata
 from fedge.data.sources import where
 from fedge.experiment.build import Experiment
-from fedge.experiment.config import Config, all_fields, allowed
+from fedge.experiment.config import Config
+from fedge.experiment.keys import Key
 from fedge.runner.result import Result
 from fedge.runner.rows import tested
 from fedge.view.numbers import metric_text, on_request, words
@@ -27,6 +29,7 @@ BARS_SHOWN = 12  # bars of a cell; more classes than that share them
 LISTED = 100  # cells of a table with a line for each
 NAMED = 40  # letters of all classes' names in a line
 LETTERS = 12  # of a class's name above a column
+KEY_COLUMN = 28  # characters before what a key means
 
 
 def sparkline(counts: NDArray[np.int64]) -> str:
@@ -202,14 +205,38 @@ def data_lines() -> str:
     return "\n".join(lines)
 
 
-def keys_table() -> Table:
-    table = Table()
-    for name in ("key", "default", "takes", "meaning"):
-        table.add_column(name, no_wrap=name in ("key", "default"))
-    for key, field in all_fields().items():
-        default = "" if field.is_required() or field.default is None else str(field.default)
-        table.add_row(key, default, allowed(key), field.description or "")
-    return table
+def keys_text(keys: list[Key], width: int) -> str:
+    """List keys by who reads them: each with its default, what it means, and what it takes."""
+    lines: list[str] = []
+    for number, key in enumerate(keys):
+        if number == 0 or key.read_by != keys[number - 1].read_by:
+            lines += ["", f"read by {key.read_by}"]
+        given = f"  {key.name}={value_text(key.default)}"
+        column = KEY_COLUMN if width >= 2 * KEY_COLUMN else 4
+        beside = len(given) < column
+        said = textwrap.wrap(f"{key.meaning} ({key.takes})", max(width - column, 20))
+        lines += [given.ljust(column) + said.pop(0)] if beside else [given]
+        lines += [" " * column + line for line in said]
+    return "\n".join(lines[1:])
+
+
+def key_lines(key: Key) -> str:
+    """Write all about one key."""
+    own = [f"{algorithm}: {value_text(value) or 'none'}" for algorithm, value in key.defaults.items()]
+    default = value_text(key.default) or "none"
+    return "\n".join([
+        f"{key.name}: {key.meaning}",
+        f"  takes    {key.takes}",
+        f"  default  {default}" + (f"; {', '.join(own)}" if own else ""),
+        f"  read by  {key.read_by}",
+    ])  # fmt: skip
+
+
+def value_text(value: Any) -> str:
+    """Write a value as it is given on the command line; nothing for one that is not set."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else f"{value:.15g}" if isinstance(value, float) else str(value)
 
 
 def cell_lines(made: Experiment) -> str:
