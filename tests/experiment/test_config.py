@@ -130,7 +130,7 @@ def test_every_key_says_what_it_takes_and_means():
         limits = [getattr(m, side) for m in field.metadata for side in ("ge", "gt", "le", "lt") if hasattr(m, side)]
         for named in {*(c for c in names if isinstance(c, str)), *(f"{n:.15g}" for n in limits)} - {"custom"}:
             assert named in allowed(key).replace(",", "").split(), (key, named)
-        assert allowed(key) != "a name" or key in ("graph", "cut", "target", "client_column")
+        assert allowed(key) != "a name" or key in ("graph", "cut", "target_column", "client_column")
         number = allowed(key).startswith(("an integer", "a number"))
         assert not number or ("≤" in allowed(key) or "<" in allowed(key)), f"{key} has no upper limit"
         assert len(field.description.split()) > 1, key

@@ -140,7 +140,9 @@ class Config(BaseModel):
     )
     target: float | None = Field(None, ge=-1e30, le=1e30, description="stop once a metric is as good as this")
     target_metric: str | None = Field(
-        None, description="column of the record that target is about; unless given, the main metric: accuracy"
+        None,
+        examples=["accuracy", "loss", "train_loss"],
+        description="column of the record that target is about; unless given, the main metric: accuracy",
     )
     target_mean: Count = Field(1, description="evaluations whose mean must be as good as target")
 
