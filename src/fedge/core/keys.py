@@ -28,6 +28,7 @@ class Purpose(IntEnum):
     DELAY = 9
     CODEC = 10
     HELD_OUT = 11
+    PROBE = 12
 
 
 def root(seed: int) -> Array:
