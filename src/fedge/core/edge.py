@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from fedge.core.tree import Weights
@@ -34,7 +35,7 @@ def aggregate_of(rule: Rule | None) -> Aggregate:
     """Return how an edge with this rule folds its clients' models; without one it takes their mean."""
     if rule is None:
         return MEAN
-    combine = rule.combine
+    combine = jax.jit(rule.combine)
 
     def close(kept: tuple[tuple[float, Weights], ...], start: Weights) -> Weights:
         dtype = next(iter(start.values())).dtype

@@ -32,8 +32,9 @@ class Reference(Engine):
         self.retarget(job)
         self._gradient = jax.jit(task.gradient)
         self._update = jax.jit(task.update)
-        codec = job.algorithm.way.uplink
-        self._passed = jax.jit(codec.passed) if codec is not None else None
+        way = job.algorithm.way
+        codecs = {Hop.UPLINK: way.uplink, Hop.DOWNLINK: way.downlink, Hop.BACKHAUL: way.backhaul}
+        self._passed = {hop: jax.jit(codec.passed) for hop, codec in codecs.items() if codec is not None}
         self._indices = jax.jit(
             lambda key, data, i, first, steps: task.indices(key, data.of(i), i, first, steps), static_argnums=4
         )
@@ -88,23 +89,23 @@ class Reference(Engine):
 
     def _handed(self, model: Weights, cell: int, first: int) -> Weights:
         """Return an edge's model as its clients get it."""
-        codec, shared = self.job.algorithm.way.downlink, self.job.algorithm.shared or (lambda path: False)
-        if codec is None:
+        shared = self.job.algorithm.shared or (lambda path: False)
+        if Hop.DOWNLINK not in self._passed:
             return model
         key = draw_key(self.job.key, Hop.DOWNLINK, jnp.int32(cell), jnp.int32(first))
         sent = {p: jnp.asarray(w) for p, w in model.items() if p in self.job.task.trainable and not shared(p)}
-        return model | codec.passed(key, sent)
+        return model | self._passed[Hop.DOWNLINK](key, sent)
 
     def _sent_up(self, stack: Stack, origin: Stack, iteration: int) -> Stack:
         """Return edges' models as they arrive in the cloud."""
-        if (codec := self.job.algorithm.way.backhaul) is None:
+        if Hop.BACKHAUL not in self._passed:
             return stack
         arrived = dict(stack.weights)
         for position, cell in enumerate(stack.ids):
             key = draw_key(self.job.key, Hop.BACKHAUL, jnp.int32(cell), jnp.int32(iteration))
             sent = [path for path in stack.weights if path in self.job.task.trainable]
             moved = {p: stack.weights[p][position] - origin.weights[p][position] for p in sent}
-            for path, delta in codec.passed(key, moved).items():
+            for path, delta in self._passed[Hop.BACKHAUL](key, moved).items():
                 arrived[path] = arrived[path].at[position].set(origin.weights[path][position] + delta)
         return stack._replace(weights=arrived)
 
@@ -176,8 +177,7 @@ class Reference(Engine):
             if way.uplink is not None:
                 key = draw_key(self.job.key, Hop.UPLINK, jnp.int32(i), jnp.int32(turn.first))
                 wanted = tree.add(moved, rows.lost[i]) if way.uplink.feedback else moved
-                assert self._passed is not None
-                got = self._passed(key, jax.tree.map(jnp.asarray, wanted))
+                got = self._passed[Hop.UPLINK](key, jax.tree.map(jnp.asarray, wanted))
                 if way.uplink.feedback:
                     rows.lost[i] = tree.subtract(wanted, got)
                 model = model | tree.add(got, start)
