@@ -229,7 +229,7 @@ class Probe:
                 return jax.jvp(lambda p: slope(p)[1], (params,), (v,))[1]
 
             def unit(v: Weights) -> Weights:
-                return tree.scale(1 / jnp.maximum(jnp.sqrt(_square(v)), jnp.finfo(self._task.dtype).tiny), v)
+                return tree.scale(1 / jnp.maximum(jnp.sqrt(_square(v)), 1e-30), v)
 
             def turn(state: tuple[Array, Weights, Array, Array, Array]) -> tuple[Array, Weights, Array, Array, Array]:
                 n, v, _, size, _ = state
