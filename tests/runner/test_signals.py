@@ -30,6 +30,11 @@ main()
 """
 
 
+def hear():
+    """Hear Ctrl-C in a process that tests in the background begin: a shell tells those to ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.fixture
 def begin():
     """Start a process; whatever a test leaves running is ended."""
@@ -38,7 +43,7 @@ def begin():
 
     def start(*words, command=COMMAND, env=home, **options):
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        started.append(subprocess.Popen([*command, *words], env=env, **pipes, **options))
+        started.append(subprocess.Popen([*command, *words], env=env, preexec_fn=hear, **pipes, **options))
         return started[-1]
 
     yield start
