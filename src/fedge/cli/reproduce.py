@@ -40,7 +40,7 @@ def reproduce_command(
             figures = reproduce(target, folder, seeds, variant, lambda line: print(line, file=sys.stderr, flush=True))
         told = False
         for place in figures:
-            if draw is Draw.only and not place.table.exists():
+            if draw is Draw.only and not place.source.exists():
                 print(f"{place.name}: no runs of {place.runs} are in {place.folder}; make them without --draw only",
                       file=sys.stderr)  # fmt: skip
                 continue
@@ -52,6 +52,6 @@ def reproduce_command(
                 drawing = plots.reproduction(place.figure, place.curves(), place.recipe.titles())
                 plots.save(drawing, place.folder / place.name)
             drawn = "" if draw is Draw.no else ", .png and .pdf"
-            print(f"{place.table} and .json; {place.folder / place.name}.md{drawn}\n")
+            print(f"{place.source} and .json; {place.folder / place.name}.md{drawn}\n")
         if not told:
             raise RunError(f"nothing of {target} has been run yet; leave --draw only out")

@@ -28,12 +28,12 @@ from fedge.runner.prepare import ready
 from fedge.runner.rows import Row
 from fedge.studies import tables
 from fedge.studies.curve import Curve, Tried, read_curves, write_curves, write_file, write_summary
+from fedge.studies.papers import OWN, results_of, stored_of
 from fedge.studies.recipe import FigureRecipe, Keys, Recipe, read_recipe
 from fedge.studies.sweep import histories
 
 Report = Callable[[str], None]
 FILE = "recipes.toml"
-OWN = Path(__file__).parents[3] / "papers"  # of the checkout the package was installed from
 
 
 def recipe_of(target: str) -> tuple[Recipe, Path, str]:
@@ -64,6 +64,7 @@ class Place:
     name: str
     folder: Path
     readme: Path | None  # that takes the figure's text, if it has a place for it
+    stored: Path | None = None  # where curves are that came with an installed fedge
 
     @property
     def figure(self) -> FigureRecipe:
@@ -77,10 +78,16 @@ class Place:
     def table(self) -> Path:
         return self.folder / f"{self.runs}.csv"
 
+    @property
+    def source(self) -> Path:
+        """Return the table that the curves are read from: one's own, or else the one that came with fedge."""
+        stored = self.table if self.stored is None else self.stored / self.table.name
+        return stored if stored.exists() and not self.table.exists() else self.table
+
     def curves(self) -> list[Curve]:
         """Read the curves of the variants that this figure shows."""
         shown = self.recipe.variants_of(self.figure)
-        return [c for c in read_curves(self.table) if c.variant in shown]
+        return [c for c in read_curves(self.source) if c.variant in shown]
 
 
 def figures_of(target: str, out: Path | None = None) -> list[Place]:
@@ -92,10 +99,12 @@ def _figures_of(recipe: Recipe, home: Path, wanted: str, out: Path | None) -> li
     chosen = [name for name in recipe.figures if fnmatchcase(name, wanted)]
     if not chosen:
         raise ConfigError(unknown(f"figure of {home.name}", wanted, recipe.figures))
-    folder, readme = out or home / "results", home / "README.md"
+    folder, readme, stored = out or results_of(home), home / "README.md", stored_of(home)
     if out is None and folder.is_symlink():
         raise ConfigError(f"{folder} is a link, which may lead anywhere; say where results go with --out")
-    return [Place(recipe, name, folder, readme if out is None and readme.exists() else None) for name in chosen]
+    if out is not None:  # nothing of elsewhere is read or written then
+        return [Place(recipe, name, folder, None) for name in chosen]
+    return [Place(recipe, name, folder, readme if readme.exists() else None, stored) for name in chosen]
 
 
 def reproduce(target: str, out: Path | None, seeds: int | None, variant: str | None, report: Report) -> Iterator[Place]:
@@ -133,6 +142,7 @@ def tell(place: Place) -> str:
     """Write a figure's tables and verdicts beside its curves and into its README, and return them."""
     curves = place.curves()
     text = tables.text_of(place.recipe, place.figure, curves)
+    place.folder.mkdir(parents=True, exist_ok=True)
     write_file(place.folder / f"{place.name}.md", f"{text}\n".encode())
     if place.readme is not None:
         tables.put(place.readme, place.name, tables.text_of(place.recipe, place.figure, curves, short=True))
