@@ -73,7 +73,7 @@ def test_metadata_says_what_it_is(unpacked):
 
 
 def test_a_figure_is_drawn_from_an_installed_wheel_in_an_empty_folder(unpacked, tmp_path):
-    """The curves come with the wheel; what is made of them goes into the current folder, and the wheel is left alone."""
+    """The curves come with the wheel; what is made of them goes into the current folder, not the wheel."""
     before = digests(unpacked / "fedge/papers")
     done = fedge(unpacked, tmp_path, "reproduce", "sdfeel/fig4a", "--draw", "only")
     assert done.returncode == 0, done.stderr
