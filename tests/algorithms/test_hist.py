@@ -45,17 +45,17 @@ def blocks(order, cells):
 
 
 def masks(anatomy, weights, key, mode):
-    """Return p_j as full-size arrays, cell by cell, from the round's permutations; what all train is 1 for all."""
+    """Return p_n as full-size arrays, one by one, from the round's permutations; what all train is 1 for all."""
     order = anatomy.draw(key)
     everyone = []
-    for cell in range(anatomy.cells):
+    for cell in range(anatomy.submodels):
         mine = {}
         for path, w in weights.items():
             mine[path] = np.ones(w.shape)
             if path in anatomy.axis:
                 name, axis = anatomy.axis[path]
                 keep = np.zeros(anatomy.units[name])
-                keep[blocks(np.asarray(order[name]), anatomy.cells)[cell]] = 1
+                keep[blocks(np.asarray(order[name]), anatomy.submodels)[cell]] = 1
                 mine[path] = mine[path] * keep.reshape([-1 if a == axis else 1 for a in range(w.ndim)])
             elif path in anatomy.meeting and mode in ("owner", "none"):
                 ids = next(b for b in anatomy.stacks if cell in b)
@@ -70,11 +70,12 @@ def by_masks(made, rounds=2):
     Only the gradient is compiled; all else is numpy's.
     """
     algorithm, gradient = made.job.algorithm, gradient_of(made)
-    anatomy, schedule = Anatomy.of(made.model, made.config.cells), algorithm.schedule
+    cells, parts = made.config.cells, made.config.declared["submodels"] or made.config.cells
+    anatomy, schedule = Anatomy.of(made.model, parts), algorithm.schedule
     global_ = {path: np.asarray(w) for path, w in made.start.items()}
     for index in range(rounds):
-        p = masks(anatomy, global_, now(made, index).key, made.config.out_bias)
-        cells = []
+        each = masks(anatomy, global_, now(made, index).key, made.config.out_bias)
+        p, trained = [each[j * parts // cells] for j in range(cells)], []
         for j, roster in enumerate(algorithm.topology.roster):
             edge = {path: p[j][path] * w for path, w in global_.items()}
             for a in range(schedule.edge_rounds):
@@ -87,9 +88,9 @@ def by_masks(made, rounds=2):
                         w = {q: p[j][q] * (w[q] - made.config.lr * g[q] if q in g else s[q]) for q in w}
                     clients.append(w)
                 edge = {q: sum(w[q] for w in clients) / len(clients) for q in edge}
-            cells.append(edge)
+            trained.append(edge)
         count = {q: sum(mine[q] for mine in p) for q in global_}
-        summed = {q: sum(mine[q] * w[q] for mine, w in zip(p, cells, strict=True)) for q in global_}
+        summed = {q: sum(mine[q] * w[q] for mine, w in zip(p, trained, strict=True)) for q in global_}
         global_ = {q: np.where(count[q] > 0, summed[q] / np.maximum(count[q], 1), global_[q]) for q in global_}
     return made.evaluated(global_)
 
@@ -105,6 +106,47 @@ def test_compact_submodels_are_the_masked_model(model, cells, mode):
     masked = by_masks(made)
     assert distance(masked, train(made, engine="vectorised")[0]) < 1e-12
     assert distance(masked, train(made, engine="reference")[0]) < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("model", "cells", "submodels", "mode"),
+    [("mlp", 5, 2, "owner"), ("mlp", 5, 3, "none"), ("cnn", 6, 4, "shared")],
+)
+def test_cells_of_one_submodel_are_averaged_before_the_union(model, cells, submodels, mode):
+    """Groups of 3 and 2 cells, of 2, 2 and 1, and of 2, 1, 2 and 1, with submodels of two shapes."""
+    made = small(algorithm="hist", dtype="float64", model=model, clients=8, cells=cells, submodels=submodels,
+                 out_bias=mode, local_steps=2)  # fmt: skip
+    masked = by_masks(made)
+    assert distance(masked, train(made, engine="vectorised")[0]) < 1e-12
+    assert distance(masked, train(made, engine="reference")[0]) < 1e-12
+
+
+def test_as_many_submodels_as_cells_go_without_saying():
+    """Bit for bit."""
+    plain, said = (train(small(algorithm="hist", clients=6, cells=3, **more))[0] for more in ({}, {"submodels": 3}))
+    assert all((plain[path] == said[path]).all() for path in plain)
+
+
+@pytest.mark.parametrize("mode", ["owner", "shared"])
+def test_one_submodel_is_hfedavg(mode):
+    keys = {"dtype": "float64", "clients": 7, "cells": 3}
+    hist = train(small(algorithm="hist", submodels=1, out_bias=mode, **keys))[0]
+    assert distance(hist, train(small(algorithm="hfedavg", **keys))[0]) < 1e-12
+
+
+def test_cells_of_one_submodel_begin_with_the_same_and_send_as_much():
+    made = small(algorithm="hist", dtype="float64", clients=8, cells=5, submodels=2, out_bias="author")
+    algorithm, ledger = made.job.algorithm, made.clock.ledger
+    assert algorithm.parts == (0, 0, 0, 1, 1)
+    (stack,) = algorithm.deal(made.start, now(made))
+    for w in stack.weights.values():
+        assert (w[0] == w[2]).all()
+        assert (w[3] == w[4]).all()
+        assert not (w[2] == w[3]).all()
+    half = ledger.cell_bytes(0)
+    assert half.tolist() == [8 * (25 * 150 + 150 + 150 * 4 + 4)] * 5  # half the units of 300, all of the last bias
+    assert ledger.round(0)["edge_to_cloud"].tolist() == half.tolist()
+    assert made.clock.work == pytest.approx(1 / 2, rel=1e-3)
 
 
 def test_compact_submodels_are_the_masked_model_for_blocks_of_resnet():
@@ -376,9 +418,11 @@ def test_units_on_two_axes_or_of_two_sizes_are_refused():
         Anatomy.of(from_nnx(Uneven, input_shape=(5, 5, 1), classes=4), 2)
 
 
-def test_more_cells_than_units_are_refused():
-    with pytest.raises(ConfigError, match=r"cells=11 cannot share the 10 units of 'conv1'; use at most 10 cells"):
+def test_more_submodels_than_units_or_cells_are_refused():
+    with pytest.raises(ConfigError, match=r"11 submodels cannot share the 10 units of 'conv1'; give submodels=10 or"):
         small(algorithm="hist", model="cnn", clients=12, cells=11)
+    with pytest.raises(ConfigError, match=r"submodels=4 is more than cells=3, so nobody would train some of them"):
+        small(algorithm="hist", submodels=4)
 
 
 def test_groupnorm_is_refused_because_its_groups_span_units():

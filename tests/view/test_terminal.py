@@ -1,6 +1,6 @@
 import pytest
 
-from fedge.view import terminal
+from fedge.view import hierarchy, terminal
 from tests.helpers import small
 
 
@@ -24,6 +24,16 @@ def test_pictures_of_many_clients_and_cells_fit_a_terminal(algorithm):
     if graph := terminal.graph_picture(made):
         assert len(graph.splitlines()) <= 4
         assert "links at an edge: 100" in graph  # of K₁₀₀,₁₀₀
+
+
+def test_cells_that_train_the_same_submodel_say_so():
+    made = small(algorithm="hist", cells=3, submodels=2)
+    picture = terminal.topology_picture(made)
+    assert picture.splitlines()[3].split() == ["submodel", "0", "submodel", "0", "submodel", "1"]
+    assert "submodel" not in terminal.topology_picture(small(algorithm="hist", cells=3))
+    colours = hierarchy.topology(made).axes[0].collections[0].get_facecolors()
+    assert (colours[0] == colours[1]).all()
+    assert not (colours[1] == colours[2]).all()
 
 
 def test_a_table_of_cells_is_cut_short():

@@ -95,6 +95,7 @@ class Algorithm:
     client_stages: tuple[str, ...] | None = None  # what of a split model runs on the client
     constants: Any = None  # arrays that may differ between runs of one shape: passed in, not compiled in
     edges: Callable[[State], Weights] | None = None  # state → one model per edge, where edges keep their own
+    parts: tuple[int, ...] | None = None  # which part of the model each cell trains, where several train the same
     whole_models: bool = True  # clients get the same weights of the model in every round
     cloud_mean: bool = False  # merging is the weighted mean over cells, so that another rule may take its place
     way: Way = PLAIN  # what happens to updates between client and cloud

@@ -39,6 +39,7 @@ def topology(made: Experiment) -> Figure:
     """Draw the tree of cloud, edges and clients; a client's area follows its number of samples.
 
     Many clients of a cell are drawn as a wedge with their number, many cells as one wedge and two histograms.
+    Cells that train the same submodel have one colour.
     """
     algorithm, samples = made.job.algorithm, np.asarray(made.job.data.size)
     cell = made.topology.cell if algorithm.has_edges else np.zeros(len(samples), int)
@@ -49,13 +50,15 @@ def topology(made: Experiment) -> Figure:
     inside = f" in {cells:,} cells" if "edges" in levels else ", no edges"
     title = f"{len(samples):,} clients{inside}, {range_of(samples)} samples each"
     title += f"; {range_of(per_cell)} clients in a cell" if cells > CELLS else ""
+    groups = range(cells) if algorithm.parts is None else algorithm.parts
+    title += "" if algorithm.parts is None else f"; {groups[-1] + 1} submodels"
     if cells > CELLS:
         return _many_cells(levels, per_cell, samples, title)
     one_by_one = cells * most <= MARKS
     width = float(np.clip(max(0.3 * cells, 0.09 * cells * most if one_by_one else 0), 9, 14))
     figure = Figure(figsize=(width, 3.6), layout="constrained")
     axes = figure.subplots()
-    tree = _Tree(axes, np.arange(cells) + 0.5, [_shade(d, cells) for d in range(cells)], points=60 * width / cells)
+    tree = _Tree(axes, np.arange(cells) + 0.5, [_shade(n, groups[-1] + 1) for n in groups], points=60 * width / cells)
     tree.parents(levels)
     if one_by_one:
         tree.clients(cell, per_cell, samples)

@@ -49,7 +49,7 @@ def topology_picture(made: Experiment, compared: bool = False) -> str:
 
     Algorithms that are compared share one hierarchy, so its edges are drawn although the first may not use them.
     """
-    edges = compared or made.job.algorithm.has_edges
+    edges, parts = compared or made.job.algorithm.has_edges, None if compared else made.job.algorithm.parts
     cell, cells, (label, classes, _) = made.topology.cell, made.topology.cells, made.dataset.strata
     drawn = cells if cells <= SHOWN + 1 else SHOWN
     labels = made.partition.label_counts(label, classes)
@@ -59,14 +59,16 @@ def topology_picture(made: Experiment, compared: bool = False) -> str:
         own = cell == d
         bars = sparkline(np.add.reduceat(labels[own].sum(0), np.arange(0, classes, group)))
         bars = "" if made.dataset.task == "tokens" else bars  # which have no kinds
-        columns.append((f"edge {d}", f"{own.sum():,} client{'s' if own.sum() > 1 else ''}", bars))
+        part = "" if parts is None else f"submodel {parts[d]}"
+        columns.append((f"edge {d}", part, f"{own.sum():,} client{'s' if own.sum() > 1 else ''}", bars))
     if cells > drawn:
-        columns.append((f"+{cells - drawn:,} more", "", "") if edges else ("", f"+{cells - drawn:,} more", ""))
+        more = f"+{cells - drawn:,} more"
+        columns.append((more, "", "", "") if edges else ("", "", more, ""))
     total = WIDTH * len(columns)
     lines = ["cloud".center(total), _wire(len(columns))]
     if made.job.algorithm.gossip:
         lines = ["no cloud: edges exchange models with their neighbours".center(total)]
-    rows = range(3) if edges else range(1, 3)
+    rows = [0] * edges + [1] * (parts is not None) + [2, 3]
     lines += ["".join(column[row].center(WIDTH) for column in columns) for row in rows]
     each = bars_mean(made.dataset.strata, group, "classes" if made.dataset.classes else "ranges of the target")
     notes = [] if edges else ["no edges: every client talks to the cloud"]
