@@ -30,26 +30,26 @@ main()
 """
 
 
-def hear():
-    """Hear Ctrl-C in a process that tests in the background begin: a shell tells those to ignore it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @pytest.fixture
 def begin():
-    """Start a process; whatever a test leaves running is ended."""
+    """Start a process; whatever a test leaves running is ended.
+
+    A shell tells what it begins in the background to ignore Ctrl-C, and a process that ignores it hands that on.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     started = []
     home = os.environ | {"MPLBACKEND": "nonsense"}  # which must not end a run when its figures are drawn
 
     def start(*words, command=COMMAND, env=home, **options):
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        started.append(subprocess.Popen([*command, *words], env=env, preexec_fn=hear, **pipes, **options))
+        started.append(subprocess.Popen([*command, *words], env=env, **pipes, **options))
         return started[-1]
 
     yield start
     for process in started:
         process.kill()
         process.communicate()
+    signal.signal(signal.SIGINT, before)
 
 
 def wait_for(condition, process, seconds=120):

@@ -42,6 +42,7 @@ class StopRequest:
         self.signal: int | None = None  # the last one that came
         self.started = False  # an exception can be raised: in the middle of an import it could turn into another
         self.listening = False  # a loop looks for the wish
+        self.answered = threading.Lock()  # held from the moment on in which somebody was told what comes of it
         self.holds: tuple[object, ...] = ()  # what must live as long as this
 
     @contextlib.contextmanager
@@ -51,6 +52,11 @@ class StopRequest:
             yield
         finally:
             self.listening = False
+
+    def answer(self) -> None:
+        """Say once what comes of the wish, be it seen first by the handler or by the thread beside it."""
+        if self.answered.acquire(blocking=False):
+            _say("stopping at the next safe point; the same again leaves at once")
 
     @contextlib.contextmanager
     def importing(self) -> Iterator[None]:
@@ -77,7 +83,9 @@ def install() -> StopRequest:
 
     def handler(number: int, frame: FrameType | None) -> None:
         request.signal = number
-        if not request.listening and request.started:
+        if request.listening:
+            request.answer()
+        elif request.started:
             raise Leave(number)
 
     complain = sys.unraisablehook
@@ -107,8 +115,8 @@ def install() -> StopRequest:
                 if seen > 1 or not request.started:
                     leave_now(number, "left at once" if seen > 1 else "stopped")
                 if request.listening:
-                    _say("stopping at the next safe point; the same again leaves at once")
-                else:
+                    request.answer()
+                elif not request.answered.locked():
                     late = threading.Timer(GRACE, leave_now, (number, "stopped"))
                     late.daemon = True
                     late.start()
