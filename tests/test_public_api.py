@@ -9,7 +9,7 @@ import fedge
 
 PUBLIC = {
     "Config", "ConfigError", "DataError", "Dataset", "DivergenceError", "FedgeError", "Listener", "Model", "Result",
-    "Metric", "Objective", "RunError", "StoppedError", "__version__", "compare", "from_nnx", "run",
+    "Metric", "Objective", "RunError", "StoppedError", "Sweep", "__version__", "compare", "from_nnx", "run", "sweep",
 }  # fmt: skip
 
 

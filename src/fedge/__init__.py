@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fedge.runner.result import Listener, Result
     from fedge.runner.run import run
     from fedge.studies.compare import compare
+    from fedge.studies.sweep import Sweep, sweep
 
 HOME = {  # where each name is defined: imported when it is asked for, since JAX takes two seconds
     "Config": "fedge.experiment.config",
@@ -27,9 +28,11 @@ HOME = {  # where each name is defined: imported when it is asked for, since JAX
     "Result": "fedge.runner.result",
     "RunError": "fedge.errors",
     "StoppedError": "fedge.errors",
+    "Sweep": "fedge.studies.sweep",
     "compare": "fedge.studies.compare",
     "from_nnx": "fedge.models",
     "run": "fedge.runner.run",
+    "sweep": "fedge.studies.sweep",
 }
 
 __all__ = [
@@ -46,10 +49,12 @@ __all__ = [
     "Result",
     "RunError",
     "StoppedError",
+    "Sweep",
     "__version__",
     "compare",
     "from_nnx",
     "run",
+    "sweep",
 ]
 
 

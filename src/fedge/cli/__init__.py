@@ -28,6 +28,7 @@ class Place(NamedTuple):
 COMMANDS = {
     "run": Place("run", "Run one algorithm."),
     "compare": Place("run", "Run several algorithms under the same conditions."),
+    "sweep": Place("sweep", "Run a grid of settings over seeds: a table with intervals."),
     "reproduce": Place("reproduce", "Reproduce a paper's figures."),
     "show": Place("show", "Say what was run in a folder, and what came of it."),
     "keys": Place("keys", "List the keys of a run and what they mean."),

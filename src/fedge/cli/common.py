@@ -24,9 +24,10 @@ from fedge.experiment.files import read_toml
 from fedge.runner import record, signals
 from fedge.runner.device import processes
 from fedge.runner.result import Result
-from fedge.studies import compare as comparison
+from fedge.studies.plan import plan_in, resume_command
 from fedge.view import terminal
 from fedge.view.progress import Ticker
+from fedge.view.sweep_progress import SweepTicker
 
 
 class Format(StrEnum):
@@ -57,7 +58,7 @@ Output = Annotated[Format, typer.Option("--format", help="json: standard output 
 
 
 @contextmanager
-def guarded(ticker: Ticker | None = None) -> Iterator[None]:
+def guarded(ticker: Ticker | SweepTicker | None = None) -> Iterator[None]:
     """Turn errors into one sentence on standard error and a stable exit code."""
     try:
         yield
@@ -85,15 +86,12 @@ def guarded(ticker: Ticker | None = None) -> Iterator[None]:
             ticker.close()
 
 
-def _advice(ticker: Ticker | None) -> str:
+def _advice(ticker: Ticker | SweepTicker | None) -> str:
     """Say how to go on with a run that was left at once, where that is possible."""
     folder = ticker.out if ticker else None
     if folder is None or not record.resumable(folder):
         return ""
-    parent = folder.parent
-    if (parent / comparison.PLAN).exists():
-        return f"; continue with: fedge compare --resume {parent}"
-    return f"; continue with: fedge run --resume {folder}"
+    return f"; continue with: {resume_command(folder.parent if plan_in(folder.parent) else folder)}"
 
 
 def _leave(sentence: str, code: int) -> NoReturn:

@@ -11,7 +11,8 @@ from rich.console import Console
 
 from fedge.cli.common import Format, Output, guarded
 from fedge.runner import inspect
-from fedge.studies.compare import PLAN, read_plan
+from fedge.runner.record import holds_run
+from fedge.studies.plan import plan_in, read_plan
 from fedge.view import terminal
 
 app = typer.Typer()
@@ -19,13 +20,15 @@ app = typer.Typer()
 
 @app.command("show")
 def show_command(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="a run folder, or that of a comparison")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="a run folder, or that of a comparison or a sweep")],
     verify: Annotated[bool, typer.Option("--verify", help="compare every file with the checksums left")] = False,
     format: Output = Format.text,
 ) -> None:
     """Say what was run in a folder, how far it came, and what it came to."""
     with guarded():
-        folders = [folder / name for name in read_plan(folder)] if (folder / PLAN).exists() else [folder]
+        plan = plan_in(folder)
+        planned = [folder] if plan is None else [folder / name for name in read_plan(plan)]
+        folders = [own for own in planned if holds_run(own)] or planned[:1]  # a study may have runs that have not begun
         found: list[dict[str, Any]] = []
         for own in folders:
             found.append(inspect.summary(own))

@@ -37,9 +37,13 @@ class Trained(NamedTuple):
 
 
 class ProgramCache:
-    """With this, a sweep over seeds, rates or partitions on one data set and one model compiles once."""
+    """With this, a sweep over seeds, rates or partitions on one data set and one model compiles once.
 
-    def __init__(self) -> None:
+    `engines` is how many shapes' programs and data are kept; all, unless given.
+    """
+
+    def __init__(self, engines: int | None = None) -> None:
+        self._most = engines
         self._engines: dict[str, Engine] = {}
         self._stacked: dict[str, Stacked] = {}
         self._views: dict[str, Views] = {}
@@ -50,9 +54,12 @@ class ProgramCache:
             return ENGINES[made.config.engine](made.job)
         key = shape_of(made)
         if key in self._engines:
+            self._engines[key] = self._engines.pop(key)  # the latest goes last
             self._engines[key].retarget(made.job)
         else:
             self._engines[key] = ENGINES[made.config.engine](made.job)
+        if self._most is not None and len(self._engines) > self._most:
+            del self._engines[next(iter(self._engines))]
         return self._engines[key]
 
     def stacked(self, runs: Sequence[Experiment]) -> Stacked:

@@ -70,6 +70,9 @@ def target_columns(result: Mapping[str, Any]) -> dict[str, int | float | None]:
 class Listener:
     """A listener is told how a run goes on. The default listens to nothing."""
 
+    def study(self, runs: int, done: int) -> None:
+        """A study of so many runs goes on; this many of them are over already."""
+
     def ready(self, experiment: Experiment, out: Path) -> None: ...
     def part(self, number: int, part: float, config: Config) -> None:
         """This part (0 to 1) of round `number` is done; only rounds that last long say so."""

@@ -12,21 +12,20 @@ from fedge import plugins
 from fedge.algorithms import ALGORITHMS, algorithm, installed
 from fedge.core.objective import Objective
 from fedge.data import Dataset
-from fedge.errors import ConfigError, DivergenceError, RunError, StoppedError
+from fedge.errors import ConfigError, DivergenceError, RunError
 from fedge.experiment.build import Optimiser
 from fedge.experiment.checks import CUSTOM
 from fedge.experiment.config import Config, foreign
 from fedge.models import Model
 from fedge.runner import files, record
-from fedge.runner.identity import canonical, digest_of
 from fedge.runner.prepare import Given, Keys, ready
 from fedge.runner.result import Listener, Result
-from fedge.runner.run import default_folder, run
+from fedge.runner.run import default_folder
 from fedge.runner.signals import StopRequest
+from fedge.studies import plan as plans
+from fedge.studies.plan import COMPARISON, Plan, make_run, saying_how_to_go_on
 
 log = logging.getLogger(__name__)
-PLAN = "compare.json"
-Plan = dict[str, dict[str, Any]]  # algorithm → the keys of its run
 
 
 def compare(
@@ -53,29 +52,22 @@ def compare(
         plan = make_plan(algorithms, keys | dict.fromkeys(given.arrays, CUSTOM))
         _refuse(plan, replace(given, model=model))
         folder = Path(out) if out is not None else default_folder("compare")
-        record.claim(folder, PLAN)
+        record.claim(folder, COMPARISON)
     results: dict[str, Result] = {}
     with files.locked(folder):
         if resume is None:
-            record.claim(folder, PLAN)
+            record.claim(folder, COMPARISON)
             write_plan(folder, plan)
         for name, chosen in plan.items():
-            place = folder / name
-            if place.is_symlink():
-                raise RunError(f"{place} is a link to another place; a comparison writes into its own folder only")
-            where = given.arrays | ({"resume": place} if record.holds_run(place) else {"config": chosen, "out": place})
             try:
-                results[name] = run(
-                    **where, dataset=dataset, model=model, optimiser=optimiser, objective=objective, listener=listener,
-                    stop=stop,
-                )  # fmt: skip
+                with saying_how_to_go_on(folder):
+                    results[name] = make_run(
+                        folder / name, chosen, dataset=dataset, model=model, optimiser=optimiser, objective=objective,
+                        listener=listener, stop=stop, **given.arrays,
+                    )  # fmt: skip
             except DivergenceError as problem:
                 log.warning("%s", problem)
                 results[name] = problem.result
-            except StoppedError as problem:
-                saved = "; continue with: " in str(problem)
-                how = f"; continue with: fedge compare --resume {folder}" if saved else ""
-                raise StoppedError(str(problem).split("; continue with: ")[0] + how, problem.exit_code - 128) from None
     return results
 
 
@@ -93,22 +85,17 @@ def make_plan(algorithms: Sequence[str], keys: dict[str, Any]) -> Plan:
 
 
 def write_plan(folder: Path, plan: Plan) -> None:
-    files.write_json(folder / PLAN, {"runs": plan, "sha256": digest_of(canonical(plan))})
+    plans.write_plan(folder / COMPARISON, plan)
 
 
 def read_plan(folder: Path) -> Plan:
-    """Read what was to be compared, as it was written; a name that is no algorithm's could lead out of the folder."""
-    stored = files.read_json(folder / PLAN)
-    plan = stored.get("runs")
-    if not isinstance(plan, dict) or not plan:
-        raise RunError(f"{folder / PLAN} is damaged (it names no runs); restore it")
+    """Read what was to be compared, as it was written; each run has the name of its algorithm."""
+    plan = plans.read_plan(folder / COMPARISON)
     for name, chosen in plan.items():
-        if not _is_algorithm(name) or not isinstance(chosen, dict) or chosen.get("algorithm") != name:
-            raise RunError(f"{folder / PLAN} is damaged ('{name}' with its keys is no run of an algorithm); restore it")
-    if stored.get("sha256") != digest_of(canonical(plan)):
-        raise RunError(
-            f"{folder / PLAN} was changed since the comparison was begun: its checksum does not hold; undo that"
-        )
+        if not _is_algorithm(name) or chosen.get("algorithm") != name:
+            raise RunError(
+                f"{folder / COMPARISON} is damaged ('{name}' with its keys is no run of an algorithm); restore it"
+            )
     return plan
 
 

@@ -30,7 +30,7 @@ from fedge.studies import tables
 from fedge.studies.curve import Curve, Tried, read_curves, write_curves, write_file, write_summary
 from fedge.studies.papers import OWN, results_of, stored_of
 from fedge.studies.recipe import FigureRecipe, Keys, Recipe, read_recipe
-from fedge.studies.sweep import histories
+from fedge.studies.stacked_runs import histories
 
 Report = Callable[[str], None]
 FILE = "recipes.toml"
@@ -170,7 +170,7 @@ class PaperRuns:
 
     def curves(self, figure: FigureRecipe, variants: list[str]) -> dict[str, list[Curve]]:
         """Make all runs of a figure: those by which rates are chosen, then the others; runs that wait for nothing are
-        handed over at once, since those of one shape may advance together (see `sweep`)."""
+        handed over at once, since those of one shape may advance together (see `stacked_runs`)."""
         planned = {variant: self._plan(figure, variant) for variant in variants}
         every = [plan for plans in planned.values() for plan in plans]
         self._run(figure.set, [keys for plan in every for keys in plan.trials])

@@ -1,147 +1,143 @@
-"""Make several runs at once: small runs of one shape advance together on an accelerator; programs compile in parallel.
+"""Run a grid: every combination of the values given for some keys, over seeds, one run folder each.
 
-A seed of the papers' small models leaves a GPU idle most of the time, and testing its models from the host costs more
-than training them. Runs that differ in what is not compiled in (seed, learning rate, partition) become one program.
-Nothing of them is written down but the rows that come back.
+Runs go one after another in this process and share compiled programs: a setting that changes no shape (another rate,
+seed, partition or budget) is not compiled again. What comes of a sweep is read from the records of its runs, so one
+that was killed and resumed has the table of one that was not.
 """
 
 from __future__ import annotations
 
-import logging
-import os
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-from jax.errors import JaxRuntimeError
-
-from fedge.core.contract import State
+from fedge.core.objective import Objective
 from fedge.data import Dataset
-from fedge.engine import Stacked
-from fedge.experiment.build import Experiment, experiment
+from fedge.errors import ConfigError, DivergenceError, RunError
+from fedge.experiment.build import Optimiser
+from fedge.experiment.checks import CUSTOM
 from fedge.experiment.config import Config
-from fedge.runner.cache import ProgramCache, shape_of
-from fedge.runner.costs import Costs
-from fedge.runner.loop import Alone, Trainer, stretches
-from fedge.runner.metrics import Metrics
-from fedge.runner.prepare import ready
-from fedge.runner.rows import Row
+from fedge.models import Model
+from fedge.runner import files, record
+from fedge.runner.cache import ProgramCache
+from fedge.runner.identity import LENGTH, canonical
+from fedge.runner.prepare import Given, Keys, ready
+from fedge.runner.record import DIVERGED, FINISHED
+from fedge.runner.result import Listener
+from fedge.runner.run import default_folder
+from fedge.runner.signals import StopRequest
+from fedge.studies.grid import by_shape, make_plan
+from fedge.studies.plan import SWEEP, Plan, make_run, read_plan, saying_how_to_go_on, write_plan
+from fedge.studies.sweep_table import Line, Outcome, lines_of
 
-log = logging.getLogger(__name__)
-ROOM = 2**30  # bytes of clients' models side by side; a run that needs much of it fills a GPU alone
-
-
-@dataclass(frozen=True, eq=False)
-class SideBySide:
-    """This trains runs of one shape on one engine, for the loop."""
-
-    engine: Stacked
-
-    def rounds(self, states: State, first: int, count: int) -> tuple[State, Sequence[float]]:
-        states, losses = self.engine.rounds(states, first, count)
-        return states, losses.tolist()
-
-    def stacked(self, states: State) -> State:
-        return states
+ENGINES_KEPT = 4  # compiled shapes, with their data; runs of one shape follow one another
 
 
-@dataclass(frozen=True, eq=False)
-class StackedRuns:
-    """These runs have one shape; `places` are theirs in the list that was asked for."""
+@dataclass(frozen=True)
+class Sweep:
+    """This is what came of a sweep: each run's outcome, and a line of the table for each setting."""
 
-    places: list[int]
-    runs: list[Experiment]
-    costs: list[Costs]
+    out: Path
+    plan: Plan
+    outcomes: dict[str, Outcome]
 
-    def train(self, cache: ProgramCache) -> list[list[Row]]:
-        engine = self.engine(cache)
-        engine.retarget([made.job for made in self.runs])
-        return _rows(SideBySide(engine), self.start(engine), self.runs, self.costs, cache)
-
-    def engine(self, cache: ProgramCache) -> Stacked:
-        return cache.stacked(self.runs)
-
-    def start(self, engine: Stacked) -> State:
-        return engine.start([made.start for made in self.runs])
+    @property
+    def table(self) -> list[Line]:
+        return lines_of(self.plan, self.outcomes)
 
 
-def histories(configs: Sequence[Config], dataset: Dataset, cache: ProgramCache) -> Iterator[tuple[int, list[Row]]]:
-    """Yield the rows of each run, with its place in the list, in whatever order they finish."""
-    left = set(range(len(configs)))
-    with ready(configs[0], configs[0].devices):
-        stacks = list(_stacks(configs, dataset)) if _worth_while(configs) else []
-        try:
-            _compile(stacks, cache)
-            for stack in stacks:
-                yield from zip(stack.places, stack.train(cache), strict=True)
-                left -= set(stack.places)
-        except JaxRuntimeError as problem:
-            if not str(problem).startswith("RESOURCE_EXHAUSTED"):
-                raise
-            log.warning("runs that were to advance together did not fit into memory; going on one by one")
-    for place in sorted(left):
-        with ready(configs[place], configs[place].devices):
-            made = experiment(configs[place], dataset)
-            trainer = Alone(cache.engine(made))
-            yield place, _rows(trainer, made.start, [made], [Costs(made)], cache)[0]
+def sweep(
+    algorithms: Sequence[str] | str = (), config: Keys | None = None, *, seeds: int | Sequence[int] | None = None,
+    out: str | Path | None = None, resume: str | Path | None = None, dataset: Dataset | None = None,
+    model: Model | None = None, optimiser: Optimiser | None = None, objective: Objective | None = None,
+    listener: Listener | None = None, stop: StopRequest | None = None, many: bool = False, **keys: Any,
+) -> Sweep:  # fmt: skip
+    """Run each algorithm with every combination of values given, as in `sweep("hierfavg", lr=[0.02, 0.1], seeds=3)`.
+
+    Several values of a key are a list, or words with commas between. `seeds` is how many, from `seed` on, or which.
+    Keys that only some algorithms read go to those. `resume` finishes a sweep that was stopped. More than 1,000 runs
+    need `many=True`. A run that diverges is an outcome like others.
+    """
+    given, wanted = Given(dataset, model, optimiser, objective), dict(config or {}) | keys
+    if resume is not None:
+        if algorithms or out is not None or wanted or seeds is not None:
+            raise ConfigError("a resumed sweep keeps its own configuration and folder; give resume alone")
+        folder = Path(resume)
+        plan = read_plan(folder / SWEEP)
+    else:
+        names = [algorithms] if isinstance(algorithms, str) else algorithms
+        plan = make_plan(names, wanted, seeds, many=many)
+        _refuse(plan, given)
+        folder = Path(out) if out is not None else default_folder("sweep")
+        record.claim(folder, SWEEP)
+    with files.locked(folder):
+        if resume is None:
+            record.claim(folder, SWEEP)
+            write_plan(folder / SWEEP, plan)
+        outcomes = _make_runs(folder, plan, given, listener or Listener(), stop)
+    return Sweep(folder, plan, outcomes)
 
 
-def _rows(
-    trainer: Trainer, states: State, runs: list[Experiment], costs: list[Costs], cache: ProgramCache
-) -> list[list[Row]]:
-    """Train to the end, also where a run diverges, since its rows belong beside those of the others."""
-    found: list[list[Row]] = [[] for _ in runs]
-    target = runs[0].target  # runs that advance together have none
-    for stretch in stretches(trainer, Metrics(runs, cache), costs, states, 0, runs[0].config, target=target):
-        for history, row in zip(found, stretch.rows, strict=True):
-            history.append(row)
-            if row["loss"] is None and (len(history) == 1 or history[-2]["loss"] is not None):
-                log.warning("round %d: training has diverged, its loss is not a finite number", row["round"])
-    return found
+def _make_runs(
+    folder: Path, plan: Plan, given: Given, listener: Listener, stop: StopRequest | None
+) -> dict[str, Outcome]:
+    """Make the runs that are not over yet, and return how each of all ended, in the plan's order."""
+    over = {name: found for name in plan if (found := outcome_of(folder / name, plan[name])) is not None}
+    cache = ProgramCache(ENGINES_KEPT)
+    listener.study(len(plan), len(over))
+    for name in by_shape(plan):
+        if name in over:
+            continue
+        with saying_how_to_go_on(folder), contextlib.suppress(DivergenceError):  # its record says so
+            make_run(
+                folder / name, plan[name], dataset=given.dataset, model=given.model, optimiser=given.optimiser,
+                objective=given.objective, listener=listener, stop=stop, cache=cache,
+            )  # fmt: skip
+        found = outcome_of(folder / name, plan[name])
+        if found is None:
+            raise RunError(f"{folder / name} was run but its record is not over; resume the sweep")
+        over[name] = found
+    return {name: over[name] for name in plan}
 
 
-def _worth_while(configs: Sequence[Config]) -> bool:
-    """Say whether stacking pays: it does on one accelerator of one process; a CPU core is busy with one run."""
-    alone = jax.process_count() == 1 and len(jax.devices()) == 1 and jax.default_backend() != "cpu"
-    return alone and all(c.engine == "vectorised" and c.dtype == "float32" and not c.chunk for c in configs)
+def outcome_of(place: Path, chosen: Mapping[str, Any]) -> Outcome | None:
+    """Read how a run of a sweep ended from its record; None where it is not over. Another run's record is refused."""
+    if not record.holds_run(place) or place.is_symlink():
+        return None
+    about = record.read_about(place)
+    if about.get("state") not in (FINISHED, DIVERGED):
+        return None
+    kept = record.reopen(place)
+    _same(place, kept.config, chosen)
+    stored = kept.stored_result()
+    history = stored.get("history") if stored is not None else None
+    if stored is None or not isinstance(history, list) or not history:
+        return None  # making the run again finishes its record
+    return Outcome(history[-1], diverged=about["state"] == DIVERGED, reached=stored.get("reached"))
 
 
-def _stacks(configs: Sequence[Config], dataset: Dataset) -> Iterator[StackedRuns]:
-    """Stack runs of one shape, as many as there is room for. A run is left out if it has no company, if it covers only
-    a part of the training images, or if nobody knows yet at which round it ends."""
-    found: dict[str, list[tuple[int, Experiment, Costs]]] = {}
-    for place, config in enumerate(configs):
-        made = experiment(config, dataset)
-        costs = Costs(made)
-        tests_training = config.train_eval or config.metrics
-        whole = not tests_training or len(np.unique(made.partition.order)) == len(dataset.x_train)
-        if costs.rounds is not None and made.target is None and whole:
-            alike = f"{shape_of(made)} {costs.rounds} {config.eval_every} {config.train_eval} {config.metrics}"
-            found.setdefault(alike, []).append((place, made, costs))
-    for members in found.values():
-        made = members[0][1]
-        size = made.config.clients * made.model.parameters * jnp.dtype(made.config.dtype).itemsize
-        most = ROOM // size
-        while most > 1 and len(members) > 1:
-            now, members = members[:most], members[most:]
-            yield StackedRuns([n for n, _, _ in now], [made for _, made, _ in now], [costs for _, _, costs in now])
+def _same(place: Path, found: Mapping[str, Any], chosen: Mapping[str, Any]) -> None:
+    """Refuse the record of a run that is not the one planned: somebody may have moved folders about."""
+    wanted = Config.of(chosen).model_dump()
+    differ = [key for key in wanted if key not in LENGTH and found.get(key) != CUSTOM
+              and canonical(found.get(key)) != canonical(wanted[key]) and key in chosen]  # fmt: skip
+    if differ:
+        raise RunError(f"{place} holds another run than the plan says ({differ[0]}={found.get(differ[0])}); move it "
+                       "away, and the sweep makes its own")  # fmt: skip
 
 
-def _compile(stacks: list[StackedRuns], cache: ProgramCache) -> None:
-    """Compile every program that the stacks need, side by side: compiling keeps one core busy, and a GPU idle."""
-    first: dict[int, tuple[StackedRuns, Any]] = {}
-    for stack in stacks:
-        engine = stack.engine(cache)
-        if id(engine) not in first:
-            engine.retarget([made.job for made in stack.runs])
-            first[id(engine)] = stack, engine
-
-    def prepare(pair: tuple[StackedRuns, Stacked]) -> None:
-        pair[1].compile(pair[0].start(pair[1]))
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(prepare, first.values()))
+def _refuse(plan: Plan, given: Given) -> None:
+    """Refuse what an algorithm refuses before another has trained for an hour; rates and seeds it does not look at."""
+    looked = set()
+    for name, chosen in plan.items():
+        config = given.resolve(chosen)
+        what = config.model_dump_json(exclude={"lr", "seed"})
+        if what not in looked:
+            looked.add(what)
+            with ready(config, config.devices):
+                try:
+                    given.experiment(config)
+                except ConfigError as problem:
+                    raise ConfigError(f"{name}: {problem}") from None

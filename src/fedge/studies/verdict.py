@@ -24,14 +24,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import NamedTuple
 
 import numpy as np
 
 from fedge.studies.curve import Curve, Table, names_of
+from fedge.studies.interval import LEVEL, Interval, interval
 from fedge.studies.recipe import Claim, FigureRecipe
 
-LEVEL = 0.95
 FEWEST = 3  # seeds
 FLAT = 0.05  # of a curve's whole change
 ABOUT = 1.5  # a factor
@@ -45,13 +44,6 @@ class Word(StrEnum):
     CONFIRMED = "confirmed"
     REFUTED = "refuted"
     UNDECIDED = "undecided"
-
-
-class Interval(NamedTuple):
-    mean: float
-    low: float
-    high: float
-    p: float  # two-sided, that the mean is 0
 
 
 @dataclass(frozen=True)
@@ -86,20 +78,6 @@ class Verdict:
         """Say whether what the word rests on survives the correction: all that confirm, or one that refutes."""
         behind = [c.survives for c in self.comparisons if c.word is self.word]
         return self.word is Word.UNDECIDED or (any if self.word is Word.REFUTED else all)(behind)
-
-
-def interval(values: Table) -> Interval:
-    """Return the mean of a sample, its 95 % interval by Student's t, and the p of a mean of 0."""
-    from scipy import stats
-
-    n, mean = len(values), float(np.mean(values))
-    if n < 2:
-        return Interval(mean, -math.inf, math.inf, 1.0)
-    error = float(np.std(values, ddof=1)) / math.sqrt(n)
-    half = float(stats.t.ppf((1 + LEVEL) / 2, n - 1)) * error
-    if error == 0:
-        return Interval(mean, mean, mean, 0.0 if mean else 1.0)
-    return Interval(mean, mean - half, mean + half, float(2 * stats.t.sf(abs(mean) / error, n - 1)))
 
 
 def holm(ps: Sequence[float]) -> list[bool]:

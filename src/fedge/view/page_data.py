@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
 
 from fedge.algorithms import ALGORITHMS
 from fedge.errors import RunError
@@ -32,7 +31,8 @@ from fedge.runner import files
 from fedge.runner.inspect import state_of
 from fedge.runner.record import LEDGER, METRICS, RESULT, RUN, SETTING, read_about
 from fedge.runner.rows import NUMBERS, Row, read_rows, row_of, tested
-from fedge.studies.compare import PLAN
+from fedge.studies.interval import reach
+from fedge.studies.plan import COMPARISON, plan_in
 from fedge.view.numbers import is_share, words
 from fedge.view.prose import repeat_command, says
 
@@ -43,7 +43,6 @@ SHOWN = 64  # edges or cells with a curve each
 MOST = 400  # clients told one by one
 READ = 2**23  # bytes of a ledger or a setting that a page reads
 DEPTH = 3  # folders below the one that is asked for
-LEVEL = 0.95  # of intervals over seeds
 
 
 def page_data(folder: str | Path) -> dict[str, Any]:
@@ -52,7 +51,7 @@ def page_data(folder: str | Path) -> dict[str, Any]:
     places = runs_in(folder)
     if not places:
         raise RunError(f"{folder} does not hold a run; give the folder of a run, a comparison or a sweep")
-    kind = "run" if places == [folder] else "comparison" if (folder / PLAN).exists() else "sweep"
+    kind = "run" if places == [folder] else "comparison" if (folder / COMPARISON).exists() else "sweep"
     return selection(places, kind, folder)
 
 
@@ -88,7 +87,8 @@ def runs_in(folder: Path, depth: int = DEPTH) -> list[Path]:
         below = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
     except OSError:
         return []
-    planned = list(_read(folder / PLAN).get("runs") or {})
+    plan = plan_in(folder)
+    planned = list(_read(plan).get("runs") or {}) if plan else []
     below.sort(key=lambda name: planned.index(name) if name in planned else len(planned))
     return [run for name in below for run in runs_in(folder / name, depth - 1)]
 
@@ -292,7 +292,7 @@ def _bands(tables: Sequence[Mapping[str, Sequence[float | None]]]) -> dict[str, 
     places = [{number: n for n, number in enumerate(table["round"])} for table in tables]
     shared = [number for number in tables[0]["round"] if all(number in own for own in places)]
     count = len(tables)
-    wide = float(stdtrit(count - 1, (1 + LEVEL) / 2)) / math.sqrt(count)
+    wide = reach(count)
     bands = {}
     for name in tables[0]:
         if all(name in table for table in tables):
