@@ -245,7 +245,7 @@ def test_compare_shares_everything_but_the_algorithm(tmp_path):
     assert (tmp_path / "both/fedavg/result.json").exists()
     with pytest.raises(RunError, match="already holds a run"):
         fedge.compare(["fedavg"], out=tmp_path / "both", dataset=toy(), clients=6, cells=2)
-    with pytest.raises(ConfigError, match=r"hist: cells=11 cannot share the 10 units of 'conv1'.*or name"):
+    with pytest.raises(ConfigError, match=r"hist: 11 submodels cannot share the 10 units of 'conv1'.*or name"):
         fedge.compare(out=tmp_path / "new", dataset=toy((16, 16, 1)), model="cnn", clients=11, cells=11)
     assert not (tmp_path / "new").exists()
     with pytest.raises(ConfigError, match="unknown algorithm 'x'"):
