@@ -1,5 +1,6 @@
 """The fleet: the roles of an experiment as nodes that exchange messages, on one machine or on many.
 
-wire        a message as bytes: a typed header, the bytes of its tensors, a checksum
-identity    who is who: an authority and its certificates
+wire          a message as bytes: a typed header, the bytes of its tensors, a checksum
+identity      who is who: an authority, what each node carries, and how one dials another
+certificates  what a certificate says of a node
 """
