@@ -13,8 +13,8 @@ from fedge.data import DATASETS
 from fedge.errors import ConfigError, FedgeError, RunError
 from fedge.experiment.build import make_model
 from fedge.experiment.config import Config
+from fedge.studies import kept, tables
 from fedge.studies import reproduce as procedure
-from fedge.studies import tables
 from fedge.studies.curve import Curve, names_of, read_curves, read_summary
 from fedge.studies.recipe import read_recipe
 from fedge.studies.reproduce import OWN, figures_of, recipe_of, reproduce
@@ -243,12 +243,22 @@ def test_cells_come_from_the_runs_and_not_from_the_label():
 # Files
 
 
+RUNS = 16  # of fig1: two series with two seeds, as printed and tuned, and two rates on two tuning seeds
+
+
 @pytest.fixture
-def stubbed(results, monkeypatch):
+def made():
+    """Hold the runs that were made so far."""
+    return []
+
+
+@pytest.fixture
+def stubbed(results, monkeypatch, made):
     """Make runs that cost nothing, and fix what machines differ in; return a function that reproduces ./small."""
 
     def histories(configs, dataset, cache):
         for place, c in enumerate(configs):
+            made.append((c.algorithm, c.lr, c.seed, c.eval_every))
             yield place, [
                 {"round": r, "iteration": 2 * r, "simulated_seconds": 0.5 * r, "bytes": {"client_to_edge": 10**6 * r},
                  "accuracy": 0.1 * r + 0.01 * c.seed, "loss": 1.0, "global_loss": 1 / (r + c.lr)}
@@ -257,7 +267,7 @@ def stubbed(results, monkeypatch):
 
     monkeypatch.setattr(procedure, "histories", histories)
     monkeypatch.setattr(procedure, "environment", lambda seed: {"seed": seed, "versions": {}})
-    monkeypatch.setattr(procedure.time, "perf_counter", lambda: 0.0)
+    monkeypatch.setattr(kept.time, "perf_counter", lambda: 0.0)
     return lambda variant=None: list(reproduce("./small", None, None, variant, lambda line: None))
 
 
@@ -269,15 +279,18 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()} if folder.exists() else {}
 
 
-def test_a_reproduction_killed_at_any_file_operation_ends_with_the_same_files(results, stubbed, monkeypatch):
+def test_a_reproduction_killed_at_any_file_operation_ends_with_the_same_files(results, stubbed, made, monkeypatch):
+    """And no run is made again but the one that was being written down."""
     stubbed()
     whole = contents(results)
     assert sorted(whole) == ["fig1.csv", "fig1.json"]
+    assert len(made) == len(set(made)) == RUNS
     operations = {name: getattr(os, name) for name in ("mkdir", "unlink", "open", "write", "fsync", "replace")}
     for last in range(100):
         for path in results.iterdir():
             path.unlink()
         results.rmdir()
+        made.clear()
         left = last
 
         def dying(operation):
@@ -302,7 +315,44 @@ def test_a_reproduction_killed_at_any_file_operation_ends_with_the_same_files(re
             assert path.name.endswith(".part") or path.read_bytes().endswith(b"\n")  # whole, if there at all
         stubbed()
         assert contents(results) == whole, f"killed before operation {last}"
-    assert last > 15
+        assert RUNS <= len(made) <= RUNS + 1
+    assert last > 2 * RUNS + 15
+
+
+def die(*_):
+    raise Killed
+
+
+@pytest.mark.parametrize("before", ["fedge.studies.kept.KeptRuns.remove", "fedge.studies.reproduce.write_curves"])
+def test_runs_of_a_stopped_reproduction_are_taken_from_the_same_program_only(
+    results, stubbed, made, monkeypatch, before
+):
+    """Stopped when all is written but nothing forgotten, or when the runs are there and no curve is written."""
+    with monkeypatch.context() as patch:
+        patch.setattr(before, die)
+        with pytest.raises(Killed):
+            stubbed()
+    path = results / "fig1.runs.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert len(lines) == RUNS
+
+    def made_again():
+        made.clear()
+        stubbed()
+        assert not path.exists()
+        return len(made)
+
+    path.write_bytes(b"".join(lines))
+    assert made_again() == 0
+    path.write_bytes(b"".join(lines)[:-5])  # cut short
+    assert made_again() == 1
+    path.write_bytes(b"".join(lines).replace(b'"global_loss": ', b'"global_loss": 1', 1))  # a number changed
+    assert made_again() == 1
+    path.write_bytes(b"\xff[\n" + b"[" * 10**5 + b"\n{}\n3\n" + lines[0])
+    assert made_again() == RUNS - 1
+    path.write_bytes(b"".join(lines))
+    monkeypatch.setattr(procedure, "environment", lambda seed: {"seed": seed, "versions": {"jax": "9"}})
+    assert made_again() == RUNS
 
 
 def test_variants_keep_their_order_whichever_is_made_again(results, stubbed):
@@ -331,14 +381,18 @@ def test_results_never_leave_their_folder(results, stubbed, tmp_path):
         (results / name).symlink_to(secret)
     stubbed()
     assert secret.read_text() == "mine"
+    (results / "fig1.runs.jsonl").symlink_to(secret)
+    with pytest.raises(RunError, match=r"fig1\.runs\.jsonl is not an ordinary file; move it away"):
+        stubbed()
+    (results / "fig1.runs.jsonl").unlink()
     for name in ("fig1.csv", "fig1.json"):
-        kept = (results / name).read_bytes()
+        whole = (results / name).read_bytes()
         (results / name).unlink()
         (results / name).symlink_to(secret)
         with pytest.raises(RunError, match=f"{name} is not an ordinary file; move it away"):
             stubbed()
         (results / name).unlink()
-        (results / name).write_bytes(kept)
+        (results / name).write_bytes(whole)
     assert secret.read_text() == "mine"
     results.rename(tmp_path / "elsewhere")
     results.symlink_to(tmp_path / "elsewhere")

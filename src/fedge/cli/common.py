@@ -58,8 +58,8 @@ Output = Annotated[Format, typer.Option("--format", help="json: standard output 
 
 
 @contextmanager
-def guarded(ticker: Ticker | SweepTicker | None = None) -> Iterator[None]:
-    """Turn errors into one sentence on standard error and a stable exit code."""
+def guarded(ticker: Ticker | SweepTicker | None = None, go_on: str = "") -> Iterator[None]:
+    """Turn errors into one sentence on standard error and a stable exit code; `go_on` is how to, once stopped."""
     try:
         yield
     except FedgeError as problem:
@@ -80,7 +80,7 @@ def guarded(ticker: Ticker | SweepTicker | None = None) -> Iterator[None]:
         again = f"; start all of them again with --resume {ticker.out}" if ticker and ticker.out else ""
         _leave(f"this or another process was lost or failed ({reason}){again}", RunError.exit_code)
     except (KeyboardInterrupt, signals.Leave) as wish:
-        _leave(f"stopped{_advice(ticker)}", getattr(wish, "exit_code", 130))
+        _leave(f"stopped{_advice(ticker) or go_on}", getattr(wish, "exit_code", 130))
     finally:
         if ticker is not None:
             ticker.close()

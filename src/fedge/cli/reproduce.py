@@ -32,7 +32,7 @@ def reproduce_command(
     ] = Draw.yes,
 ) -> None:
     """Reproduce a paper's figures: each seed's curve (CSV), how it was made (JSON), PNG, PDF, tables and verdicts."""
-    with guarded():
+    with guarded(go_on="" if draw is Draw.only else "; the same command goes on from the runs that have finished"):
         folder = folder_of(out)
         if draw is Draw.only:
             figures = iter(figures_of(target, folder))

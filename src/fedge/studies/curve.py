@@ -97,8 +97,7 @@ def names_of(curves: Sequence[Curve]) -> list[str]:
     return [c.label if labels.count((c.variant, c.label)) == 1 else f"{c.label}, N = {c.cells}" for c in curves]
 
 
-# Files. Each is complete by itself, and a figure made again replaces its variant's part: whatever was there when a
-# reproduction was stopped, the same command ends with the same files.
+# Files. Each is complete by itself, and a figure made again replaces its variant's part.
 
 
 def write_curves(path: Path, variant: str, curves: Sequence[Curve], order: Sequence[str]) -> None:
@@ -186,11 +185,11 @@ def _in_order(lines: list[Line], variants: Sequence[str]) -> list[Line]:
     return sorted(lines, key=lambda line: place.get(line["variant"], len(place)))
 
 
-def read_file(path: Path) -> str:
+def read_file(path: Path, errors: str = "strict") -> str:
     """Read an ordinary file; a link, which may lead out of the folder, or a pipe is refused."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise RunError(f"{path} is not an ordinary file; move it away")
-    return path.read_text(encoding="utf-8")
+    return path.read_text(encoding="utf-8", errors=errors)
 
 
 def write_file(path: Path, content: bytes) -> None:

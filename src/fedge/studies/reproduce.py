@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 
+from fedge.algorithms import algorithm
 from fedge.data import Dataset, load
 from fedge.errors import ConfigError, unknown
 from fedge.experiment.build import experiment
 from fedge.experiment.config import Config
+from fedge.plugins import is_name, source_digest
 from fedge.runner.cache import ProgramCache
 from fedge.runner.costs import Costs
 from fedge.runner.environment import environment
@@ -28,6 +30,7 @@ from fedge.runner.prepare import ready
 from fedge.runner.rows import Row
 from fedge.studies import tables
 from fedge.studies.curve import Curve, Tried, read_curves, write_curves, write_file, write_summary
+from fedge.studies.kept import KeptRuns
 from fedge.studies.papers import OWN, results_of, stored_of
 from fedge.studies.recipe import FigureRecipe, Keys, Recipe, read_recipe
 from fedge.studies.stacked_runs import histories
@@ -110,32 +113,51 @@ def _figures_of(recipe: Recipe, home: Path, wanted: str, out: Path | None) -> li
 def reproduce(target: str, out: Path | None, seeds: int | None, variant: str | None, report: Report) -> Iterator[Place]:
     """Run the figures meant by `target` (see `recipe_of`) one by one; yield each when its CSV and summary are there.
 
-    Where only one variant is asked for, what the files hold of the others stays.
+    Where only one variant is asked for, what the files hold of the others stays. Whatever was there when a reproduction
+    was stopped, the same command goes on from the runs that had finished, and ends with the same files.
     """
     recipe, home, wanted = recipe_of(target)
     if variant is not None and variant not in recipe.variants:
         raise ConfigError(f"variant={variant} is not allowed; allowed: {', '.join(recipe.variants)}")
-    runs, made = PaperRuns(recipe, seeds, report), set[str]()
+    runs, made = PaperRuns(recipe, seeds, report), dict[str, KeptRuns]()
     for place in _figures_of(recipe, home, wanted, out):
         if place.runs not in made:
-            made.add(place.runs)
-            _make(runs, replace(place, name=place.runs), variant, report)
+            made[place.runs] = _make(runs, replace(place, name=place.runs), variant, report)
         yield place
+    for kept in made.values():
+        kept.remove()
 
 
-def _make(runs: PaperRuns, place: Place, variant: str | None, report: Report) -> None:
+def _make(runs: PaperRuns, place: Place, variant: str | None, report: Report) -> KeptRuns:
     """Make a figure's runs, in one variant or all, and write what came of them."""
     report(f"{place.name}: {place.figure.caption}")
     place.folder.mkdir(parents=True, exist_ok=True)
     order = list(place.recipe.variants)
     chosen = [v for v in place.recipe.variants_of(place.figure) if variant in (None, v)]
-    began = time.perf_counter()
-    for name, curves in runs.curves(place.figure, chosen).items():
-        machine = {k: v for k, v in environment(0).items() if k != "seed"}
-        how = {"minutes": round((time.perf_counter() - began) / 60, 2), "variants_in_these_minutes": chosen} | machine
+    machine = _machine(place)
+    kept = KeptRuns(place.table.with_suffix(".runs.jsonl"), machine | {"own": _own_algorithms(place.figure)})
+    if kept.rows:
+        report(f"{len(kept.rows)} finished runs are there from before")
+    for name, curves in runs.curves(place.figure, chosen, kept).items():
+        how = {"minutes": round(kept.seconds / 60, 2), "variants_in_these_minutes": chosen} | machine
         heading = {"figure": place.name, "caption": place.figure.caption}
         write_curves(place.table, name, curves, order)
         write_summary(place.table.with_suffix(".json"), heading, name, how, [c.summary() for c in curves], order)
+    return kept
+
+
+def _machine(place: Place) -> dict[str, Any]:
+    """Say what makes the runs; JAX is started as they need it."""
+    how = next(iter(place.recipe.variants.values()))
+    config = Config.of(place.recipe.run_keys(place.figure, place.figure.series[0], how))
+    with ready(config, config.devices):
+        return {key: value for key, value in environment(0).items() if key != "seed"}
+
+
+def _own_algorithms(figure: FigureRecipe) -> dict[str, str]:
+    """Make a digest of each algorithm of the user's own."""
+    own = {series.keys["algorithm"] for series in figure.series if is_name(str(series.keys.get("algorithm")))}
+    return {name: source_digest(algorithm(name).factory) for name in sorted(own)}
 
 
 def tell(place: Place) -> str:
@@ -168,12 +190,13 @@ class PaperRuns:
         self._sets: dict[str, tuple[Dataset, ProgramCache]] = {}
         self._done: dict[str, list[Row]] = {}
 
-    def curves(self, figure: FigureRecipe, variants: list[str]) -> dict[str, list[Curve]]:
+    def curves(self, figure: FigureRecipe, variants: list[str], kept: KeptRuns) -> dict[str, list[Curve]]:
         """Make all runs of a figure: those by which rates are chosen, then the others; runs that wait for nothing are
         handed over at once, since those of one shape may advance together (see `stacked_runs`)."""
+        self._done |= kept.rows
         planned = {variant: self._plan(figure, variant) for variant in variants}
         every = [plan for plans in planned.values() for plan in plans]
-        self._run(figure.set, [keys for plan in every for keys in plan.trials])
+        self._run(figure.set, [keys for plan in every for keys in plan.trials], kept)
         for plan in every:
             self._tune(plan)
             plan.keys["eval_every"] = max(1, plan.rounds // figure.points)
@@ -196,7 +219,7 @@ class PaperRuns:
                 self._report(f"{variant}, {plan.label}, lr {curve.lr:g}: K = {last['iteration'][0]:.0f}, "
                              f"accuracy {tables.spread('accuracy', last['accuracy'])}")  # fmt: skip
 
-        self._run(figure.set, [plan.keys | {"seed": s} for plan in every for s in seeds], report)
+        self._run(figure.set, [plan.keys | {"seed": s} for plan in every for s in seeds], kept, report)
         return curves
 
     def _plan(self, figure: FigureRecipe, variant: str) -> list[PlannedCurve]:
@@ -239,7 +262,7 @@ class PaperRuns:
             self._sets[which] = load(self._recipe.sets[which]["data"]), ProgramCache()
         return self._sets[which]
 
-    def _run(self, which: str, wanted: list[Keys], after: Callable[[], None] = lambda: None) -> None:
+    def _run(self, which: str, wanted: list[Keys], kept: KeptRuns, after: Callable[[], None] = lambda: None) -> None:
         """Make the runs that were not made yet, with a call after each."""
         dataset, cache = self._set(which)
         missing = {_name(keys): keys for keys in wanted if _name(keys) not in self._done}
@@ -247,7 +270,8 @@ class PaperRuns:
         names = list(missing)
         for place, rows in histories(configs, dataset, cache) if configs else ():
             facts = _facts(configs[place], dataset)
-            self._done[names[place]] = [row | facts(row) for row in rows]
+            self._done[names[place]] = rows = [row | facts(row) for row in rows]
+            kept.add(names[place], rows)
             after()
         after()
 
