@@ -13,6 +13,7 @@ from fedge.view.page_data import page_data
 
 REPORT = "report.html"
 ASSETS = "fedge.view.page"
+SCRIPTS = ("base", "axes", "figure", "lines", "maps", "network", "tables", "page")  # in this order
 
 
 def write_report(folder: str | Path) -> Path:
@@ -27,7 +28,7 @@ def page(data: dict[str, Any], live: str = "") -> str:
     parts = {
         "title": escape(f"{data['name']} · fedge"),
         "style": asset("page.css"),
-        "script": asset("page.js"),
+        "script": "\n".join(asset(f"{name}.js") for name in SCRIPTS),
         "data": inert(data | {"live": live}),
     }
     text = asset("page.html")
