@@ -21,7 +21,7 @@ ALLOWED = {
     "engine": {"core", "errors"},
     "net": {"core", "errors", "cost"},
     "updates": {"core", "errors", "plugins"},
-    "experiment": {"core", "errors", "plugins", "algorithms", "updates", "models", "data", "cost", "engine"},
+    "experiment": {"core", "errors", "plugins", "algorithms", "updates", "models", "data", "cost", "engine", "net"},
     "runner": {"core", "errors", "plugins", "algorithms", "models", "data", "cost", "engine", "experiment", "_version"},
     "studies": {
         "core",
