@@ -24,7 +24,7 @@ from fedge.experiment.files import read_toml
 from fedge.runner import record, signals
 from fedge.runner.device import processes
 from fedge.runner.result import Result
-from fedge.studies.plan import plan_in, resume_command
+from fedge.studies.stored_plan import plan_in, resume_command
 from fedge.view import terminal
 from fedge.view.progress import Ticker
 from fedge.view.sweep_progress import SweepTicker

@@ -12,7 +12,7 @@ from rich.console import Console
 from fedge.cli.common import Format, Output, guarded
 from fedge.runner import inspect
 from fedge.runner.record import holds_run
-from fedge.studies.plan import plan_in, read_plan
+from fedge.studies.stored_plan import plan_in, read_plan
 from fedge.view import terminal
 
 app = typer.Typer()

@@ -22,8 +22,8 @@ from fedge.runner.prepare import Given, Keys, ready
 from fedge.runner.result import Listener, Result
 from fedge.runner.run import default_folder
 from fedge.runner.signals import StopRequest
-from fedge.studies import plan as plans
-from fedge.studies.plan import COMPARISON, Plan, make_run, saying_how_to_go_on
+from fedge.studies import stored_plan as plans
+from fedge.studies.stored_plan import COMPARISON, Plan, make_run, saying_how_to_go_on
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from fedge.errors import ConfigError, brief
 from fedge.experiment.config import Config, foreign, require_known
 from fedge.runner.cache import PER_RUN
 from fedge.runner.identity import canonical
-from fedge.studies.plan import Plan
+from fedge.studies.stored_plan import Plan
 
 MOST = 1_000  # runs of a grid, unless somebody says that more are meant
 LETTERS = 80  # of a folder's name

@@ -29,7 +29,7 @@ from fedge.runner.result import Listener
 from fedge.runner.run import default_folder
 from fedge.runner.signals import StopRequest
 from fedge.studies.grid import by_shape, make_plan
-from fedge.studies.plan import SWEEP, Plan, make_run, read_plan, saying_how_to_go_on, write_plan
+from fedge.studies.stored_plan import SWEEP, Plan, make_run, read_plan, saying_how_to_go_on, write_plan
 from fedge.studies.sweep_table import Line, Outcome, lines_of
 
 ENGINES_KEPT = 4  # compiled shapes, with their data; runs of one shape follow one another

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from fedge.runner.rows import NUMBERS, Row, tested
 from fedge.studies.grid import axes_of
 from fedge.studies.interval import Interval, interval
-from fedge.studies.plan import Plan
+from fedge.studies.stored_plan import Plan
 
 AFTER = ("simulated_seconds", "bytes")
 

@@ -32,7 +32,7 @@ from fedge.runner.inspect import state_of
 from fedge.runner.record import LEDGER, METRICS, RESULT, RUN, SETTING, read_about
 from fedge.runner.rows import NUMBERS, Row, read_rows, row_of, tested
 from fedge.studies.interval import reach
-from fedge.studies.plan import COMPARISON, plan_in
+from fedge.studies.stored_plan import COMPARISON, plan_in
 from fedge.view.numbers import is_share, words
 from fedge.view.prose import repeat_command, says
 
