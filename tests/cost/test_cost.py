@@ -350,7 +350,7 @@ def test_a_split_cell_waits_for_its_slowest_client_at_every_step():
             "local_steps": 3, "edge_rounds": 1, "device_spread": 0.5, "link_spread": 0.7, "straggle": 0.3}  # fmt: skip
     made = experiment(Config.of(keys))
     clock, rates, cut = made.clock, made.clock.rates, made.clock.ledger.cut
-    device, link, backhaul, _ = clock._slowness
+    device, link, backhaul, _ = clock.slowness
     late = 1 + rates.straggle * host_rng(0, Purpose.DELAY, 1).standard_exponential(4)
     ready, edge = np.zeros(4), 0.0
     for _ in range(3):
@@ -381,7 +381,7 @@ def test_sdfeel_with_unequal_devices_followed_by_hand():
             "local_steps": 2, "edge_rounds": 2, "device_spread": 0.5, "link_spread": 0.7, "straggle": 0.3}  # fmt: skip
     made = experiment(Config.of(keys))
     clock, rates, roster = made.clock, made.clock.rates, made.job.algorithm.topology.roster
-    device, link, _, between = clock._slowness
+    device, link, _, between = clock.slowness
     bits = 8 * clock.ledger.cell_bytes(0)[0]
     ready = np.zeros(3)
     for a in range(2):

@@ -140,13 +140,14 @@ def test_names_are_those_of_what_they_name():
     """A partition, sampler, engine or model that is added elsewhere is a value of its key at once."""
     assert {key: words(key) for key in NAMES} == {
         "task": list(TASKS), "partition": [*PARTITIONS, "natural"], "class_split": list(CLASS_SPLITS),
-        "assign": list(ASSIGNMENTS),
+        "assign": [*ASSIGNMENTS, "network"],
         "sampler": list(SAMPLERS), "model": list(MODELS), "engine": list(ENGINES),
     }  # fmt: skip
     for key, names in NAMES.items():
         needs = {"class_split": {"partition": "one_class"}, "partition": {"data": "mine.npz"}}.get(key, {})
         for name in names:
-            assert getattr(Config.of(BASE | needs | {key: name}), key) == name
+            measured = {"network": "net.toml"} if (key, name) == ("assign", "network") else {}
+            assert getattr(Config.of(BASE | needs | measured | {key: name}), key) == name
 
 
 def test_an_algorithms_own_defaults_and_a_graph_from_a_file(tmp_path):

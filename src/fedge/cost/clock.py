@@ -56,6 +56,24 @@ class Rates:
         return not (self.device_spread or self.link_spread or self.straggle)
 
 
+def timed_bits(
+    ledger: Ledger, unbilled: frozenset[str], size: NDArray[np.int64], *, client: bool = False
+) -> Times:  # fmt: skip
+    """Return the bits that take time on a link, of so many bytes of each cell's model or of its clients' part."""
+    bits = 8.0 * size
+    for stack in ledger.stacks if unbilled else ():
+        free = [p for p in unbilled if not (client and ledger.at_edge(p))]
+        bits[list(stack.ids)] -= sum(8 * stack.shapes[p].size * stack.shapes[p].dtype.itemsize for p in free)
+    return bits
+
+
+def late_factors(seed: int, number: int, clients: int, straggle: float) -> Times:
+    """Draw by how much the work of each client takes longer in edge round `number`."""
+    if not straggle:
+        return np.ones(clients)
+    return 1 + straggle * host_rng(seed, Purpose.DELAY, number + 1).standard_exponential(clients)
+
+
 @dataclass(frozen=True, eq=False)
 class Clock:
     ledger: Ledger
@@ -64,7 +82,7 @@ class Clock:
     work: float | Times = 1.0  # a client's step as a share of one on the whole model; one number, or one per cell
 
     @cached_property
-    def _slowness(self) -> tuple[Times, Times, Times, dict[tuple[int, int], float]]:
+    def slowness(self) -> tuple[Times, Times, Times, dict[tuple[int, int], float]]:
         """Draw factors on time: each client's processor and link, each edge's links to cloud and neighbours."""
         topology, r = self.ledger.algorithm.topology, self.rates
         links = self.ledger.edge_links
@@ -74,6 +92,11 @@ class Clock:
         backhaul = np.exp(r.link_spread * rng.standard_normal(topology.cells))
         between = np.exp(r.link_spread * rng.standard_normal(len(links)))
         return device, uplink, backhaul, dict(zip(links, between.tolist(), strict=True))
+
+    @property
+    def equal(self) -> bool:
+        """Say whether all devices and links are equal, so that one round tells of all others of its size."""
+        return self.rates.equal
 
     @property
     def start(self) -> Times:
@@ -102,19 +125,14 @@ class Clock:
                     waits.between(before, ready)
         elif algorithm.has_edges:
             bits = self._bits(far.up) + (self._bits(far.down) if r.downlink else 0)
-            arrived = ready + bits / r.cloud_bps * self._slowness[2]
+            arrived = ready + bits / r.cloud_bps * self.slowness[2]
             if waits is not None:
                 waits.at_cloud(arrived)
             ready = np.full_like(ready, arrived.max())
         return ready
 
     def _bits(self, size: NDArray[np.int64], *, client: bool = False) -> Times:
-        """Return the bits that take time on a link, of so many bytes of each cell's model or of its clients' part."""
-        bits = 8.0 * size
-        for stack in self.ledger.stacks if self.rates.unbilled else ():
-            free = [p for p in self.rates.unbilled if not (client and self.ledger.at_edge(p))]
-            bits[list(stack.ids)] -= sum(8 * stack.shapes[p].size * stack.shapes[p].dtype.itemsize for p in free)
-        return bits
+        return timed_bits(self.ledger, self.rates.unbilled, size, client=client)
 
     def _edge_round(self, number: int, transfer: Times, waits: Waits | None = None) -> Times:
         """Return how long each cell takes: its slowest participant's steps and upload."""
@@ -130,9 +148,8 @@ class Clock:
             )
         if self.rates.equal:
             return steps * (work + at_edge + up + down) + transfer
-        rng = host_rng(self.seed, Purpose.DELAY, number + 1)
-        device, uplink, _, _ = self._slowness
-        late = 1 + self.rates.straggle * rng.standard_exponential(len(device))
+        device, uplink, _, _ = self.slowness
+        late = late_factors(self.seed, number, len(device), self.rates.straggle)
         step, last = work[topology.cell] * device * late, transfer[topology.cell] * uplink
         present = self.ledger.participants(number)
         if cut is None:
@@ -154,7 +171,7 @@ class Clock:
 
     def _exchange(self, ready: Times, transfer: Times) -> Times:
         """Make one gossip exchange: an edge goes on when its neighbours' models are there."""
-        slowness = self._slowness[3]
+        slowness = self.slowness[3]
         if not slowness:
             return ready
         sender, receiver = np.array(list(slowness)).T

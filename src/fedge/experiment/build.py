@@ -29,11 +29,14 @@ from fedge.core.topology import Topology
 from fedge.cost.clock import Clock, Rates
 from fedge.cost.cuts import Price, place_of, prices
 from fedge.cost.ledger import Cut, Ledger
+from fedge.cost.network import Network
+from fedge.cost.network_clock import NetworkClock, Steps
 from fedge.cost.work import multiply_adds
 from fedge.data import Dataset, Partition, distribute
 from fedge.engine import Job
 from fedge.errors import ConfigError
 from fedge.experiment.config import Config
+from fedge.experiment.network_file import read_network
 from fedge.experiment.own import load_data, settle, shape_of_data
 from fedge.experiment.target import Target, find_target
 from fedge.experiment.tasks import check_model, find_objective, outputs_of
@@ -56,8 +59,9 @@ class Experiment:
     topology: Topology  # cells and |S_i|/|S|, before the algorithm chooses its own weights
     model: Model
     job: Job
-    clock: Clock
+    clock: Clock | NetworkClock
     target: Target | None = None  # at which the run ends
+    network: Network | None = None  # as measured, where one was
 
     @property
     def start(self) -> State:
@@ -107,7 +111,8 @@ def experiment(
     training sample, `cell` the cell of each client."""
     dataset = dataset or load_data(config)
     objective = find_objective(config, dataset, objective)
-    config, owner, cell = settle(config, dataset, owner, cell)
+    network = None if config.network is None else read_network(config.network)
+    config, owner, cell = settle(config, dataset, owner, cell, network)
     partition = distribute(
         dataset.strata.label, clients=config.clients, cells=config.cells, partition=config.partition, seed=config.seed,
         classes=dataset.strata.kinds, how=config.assign, class_split=config.class_split,
@@ -149,12 +154,14 @@ def experiment(
         algorithm, state, job.key, model.trainable, config.participation,
         cut_of(algorithm.client_stages, weights, model, task, dataset),
     )  # fmt: skip
-    at = rates(config, math.prod(dataset.shape), dataset.x_train.dtype.itemsize)
-    if config.billed == "trainable":
-        at = replace(at, unbilled=frozenset(weights) - model.trainable)
-    clock = Clock(ledger, at, config.seed, work_of(ledger, weights, model, task, dataset))
+    work = work_of(ledger, weights, model, task, dataset)
+    unbilled = frozenset(weights) - model.trainable if config.billed == "trainable" else frozenset()
+    at = replace(rates(config, math.prod(dataset.shape), dataset.x_train.dtype.itemsize), unbilled=unbilled)
+    clock = (
+        Clock(ledger, at, config.seed, work) if network is None else network_clock(config, network, ledger, at, work)
+    )
     target = find_target(config, objective, edges_keep_models=algorithm.edges is not None)
-    return Experiment(config, dataset, partition, topology, model, job, clock, target)
+    return Experiment(config, dataset, partition, topology, model, job, clock, target, network)
 
 
 def make_algorithm(config: Config, topology: Topology, model: Model) -> Algorithm:
@@ -233,9 +240,8 @@ def work_of(ledger: Ledger, weights: Any, model: Model, task: Task, dataset: Dat
 
 def rates(config: Config, inputs: int, width: int) -> Rates:
     """Return the deployment that simulated seconds are reckoned for; a sample has so many inputs of so many bytes."""
-    cycles = config.cycles_per_bit or CYCLES_PER_BIT.get(config.model, 20)
     return Rates(
-        step_seconds=cycles * config.batch * inputs * width * 8 / config.cpu_hz,
+        step_seconds=cycles_of(config) * config.batch * inputs * width * 8 / config.cpu_hz,
         edge_speed=config.edge_hz / config.cpu_hz,
         uplink_bps=config.uplink_bps,
         edge_bps=config.edge_bps,
@@ -245,6 +251,21 @@ def rates(config: Config, inputs: int, width: int) -> Rates:
         straggle=config.straggle,
         downlink=config.downlink,
     )
+
+
+def network_clock(config: Config, network: Network, ledger: Ledger, at: Rates, work: NDArray[Any]) -> NetworkClock:
+    """Return the clock of a network as measured; a processor whose seconds are not known has its cycles counted."""
+    cycles = cycles_of(config)
+    bits = at.step_seconds * config.cpu_hz / cycles
+    at_edge = np.zeros(len(network.edges)) if ledger.cut is None else network.edge_step_seconds(bits, cycles)
+    return NetworkClock(
+        ledger, network, Steps(network.step_seconds(bits, cycles), at_edge), config.straggle, config.downlink,
+        at.unbilled, config.seed, work,
+    )  # fmt: skip
+
+
+def cycles_of(config: Config) -> float:
+    return config.cycles_per_bit or CYCLES_PER_BIT.get(config.model, 20)
 
 
 def make_model(config: Config, shape: tuple[int, ...], classes: int) -> Model:

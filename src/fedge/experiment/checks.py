@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fedge.experiment.config import Config
 
 CUSTOM = "custom"  # the data set, model, optimiser, partition or cells were passed in from Python
+AS_NETWORK = "network"  # cells and links are those of the network that was measured
 NATURAL = "natural"  # the data say who a sample comes from
 COUNTABLE = 2**31 - 1  # iterations of a run
 GRAPH_CELLS = 2_000  # the eigenvalues of a graph's mixing matrix then take about 5 s
@@ -27,7 +28,7 @@ def check(c: Config) -> None:
     check_data(c)
     check_sizes(c)
     graph = c.declared.get("graph")
-    if graph is not None and "cells" not in counted(c):
+    if graph not in (None, AS_NETWORK) and "cells" not in counted(c):
         check_graph(c, graph)
     wrong = [
         ("class_split", c.partition != "one_class", "partition=one_class"),
@@ -42,12 +43,33 @@ def check(c: Config) -> None:
     for key, misplaced, needs in wrong:
         if misplaced and getattr(c, key) != type(c).model_fields[key].default:
             raise ConfigError(f"{key}={brief(getattr(c, key))} is only for {needs}; leave {key} out")
+    check_network(c)
     if c.partition == "cell_iid" and c.assign != "random":
         raise ConfigError(f"partition=cell_iid decides the cells itself; leave assign={c.assign} out")
     if c.task in TASKS:
         refuse_labels(c, c.task)
     if c.engine == "reference" and (c.devices > 1 or c.chunk > 1):
         raise ConfigError("devices and chunk are only for engine=vectorised; leave them out")
+
+
+MEASURED = ("cpu_hz", "edge_hz", "uplink_bps", "edge_bps", "cloud_bps", "device_spread", "link_spread")
+
+
+def check_network(c: Config) -> None:
+    """Refuse keys that say what a network as measured says already, and those that mean nothing without one."""
+    if c.network is None:
+        for key in ("assign", "graph"):
+            if (c.declared.get("graph") if key == "graph" else c.assign) == AS_NETWORK:
+                raise ConfigError(f"{key}={AS_NETWORK} is only for network=FILE; leave {key} out")
+        return
+    for key in MEASURED:
+        if getattr(c, key) != type(c).model_fields[key].default:
+            raise ConfigError(f"network={brief(c.network)} says how fast everything is; leave {key} out")
+    if c.assign != AS_NETWORK:
+        raise ConfigError(f"network={brief(c.network)} says who is in which cell; leave assign={brief(c.assign)} out")
+    if c.partition == "cell_iid":
+        raise ConfigError(f"partition=cell_iid decides the cells itself, and so does network={brief(c.network)}; "
+                          "take another partition")  # fmt: skip
 
 
 def check_data(c: Config) -> None:

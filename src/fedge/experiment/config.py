@@ -21,7 +21,7 @@ from fedge.data.own_data import DATA_FILES, TEST_FRACTION, is_own
 from fedge.data.own_numbers import NUMBER_FILES, is_number_file
 from fedge.engine import ENGINES
 from fedge.errors import ConfigError, brief, suggestion
-from fedge.experiment.checks import COUNTABLE, CUSTOM, NATURAL, check
+from fedge.experiment.checks import AS_NETWORK, COUNTABLE, CUSTOM, NATURAL, check
 from fedge.experiment.files import resolve_graph
 from fedge.experiment.target import part_target
 from fedge.experiment.tasks import METRICS, read_metrics
@@ -34,7 +34,7 @@ NAMES: dict[str, Iterable[str]] = {  # keys whose values are names of things tha
     "task": (*TASKS, CUSTOM),
     "partition": (*PARTITIONS, NATURAL, CUSTOM),
     "class_split": CLASS_SPLITS,
-    "assign": (*ASSIGNMENTS, CUSTOM),
+    "assign": (*ASSIGNMENTS, AS_NETWORK, CUSTOM),
     "sampler": SAMPLERS,
     "model": (*MODELS, CUSTOM),
     "engine": ENGINES,
@@ -89,7 +89,9 @@ class Config(BaseModel):
     class_split: str = Field("balanced", description="how partition=one_class deals the classes")
     concentration: float = Field(0.5, ge=1e-3, le=1e6, description="Dirichlet parameter of partition=dirichlet")
     client_samples: int = Field(10, ge=1, le=10**6, description="what each client draws with partition=drawn")
-    assign: str = Field("random", description="which client joins which cell; a file: a cell for each client")
+    assign: str = Field(
+        "random", description="which client joins which cell; a file: a cell for each client; network: as network says"
+    )
     sampler: str = Field("epoch", description="minibatches without or with replacement")
 
     model: str = Field("mlp", description="what is trained")
@@ -114,6 +116,11 @@ class Config(BaseModel):
     )
     devices: int = Field(0, ge=0, le=100_000, description="over all processes; 0: all there are")
     chunk: int = Field(0, ge=0, le=10**7, description="clients side by side on a device; 0: chosen for the device")
+    network: str | None = Field(
+        None,
+        examples=["FILE.toml", "a folder of .csv files"],
+        description="clients, edges and links as measured; says clients, cells, assign and all rates",
+    )
     cycles_per_bit: float | None = Field(
         None,
         ge=1e-9,
@@ -128,7 +135,7 @@ class Config(BaseModel):
     device_spread: Spread = Field(0.0, description="log-normal spread of clients' processors")
     link_spread: Spread = Field(0.0, description="log-normal spread of links")
     straggle: float = Field(0.0, ge=0, le=1e6, description="mean extra time of a client's work, drawn each edge round")
-    downlink: bool = Field(False, description="whether downlinks take time")
+    downlink: bool = Field(False, description="whether downlinks take time; unless given, true with a network")
     billed: Literal["sent", "trainable"] = Field(
         "sent", description="what transfers take time for: all that is sent, or trainable parameters only"
     )
@@ -213,7 +220,11 @@ class Config(BaseModel):
         entry, fields = algorithms.algorithm(name), declared_by(name)
         for key in given.keys() - cls.model_fields.keys() - fields.keys():
             raise ConfigError(f"{key}={brief(given[key])} has no meaning for {name}; leave {key} out")
+        if "network" in given:
+            given = {"assign": AS_NETWORK, "downlink": True} | given
         defaults = {key: field.default for key, field in fields.items()} | entry.defaults
+        if "network" in given and "graph" in fields:
+            defaults["graph"] = AS_NETWORK
         plain = {key: value for key, value in given.items() if key not in fields}
         return plain | {  # in one order, however they were given
             key: _checked(key, given[key], fields[key]) if key in given else defaults[key] for key in fields

@@ -11,6 +11,7 @@ from typing import Any
 
 from fedge.core.topology import GRAPHS
 from fedge.errors import ConfigError, brief
+from fedge.experiment.checks import AS_NETWORK
 
 MOST = 2**24  # bytes: links between a thousand servers, each with all others
 
@@ -69,7 +70,7 @@ def resolve_graph(given: Any) -> Any:
         plain.remove_edges_from(list(nx.selfloop_edges(plain)))
         places = {node: d for d, node in enumerate(sorted(plain, key=lambda n: (str(type(n)), n)))}
         return write_links(require_connected(nx.relabel_nodes(plain, places))) or "path"  # one server has no links
-    if not isinstance(given, str | Path) or given in GRAPHS:
+    if not isinstance(given, str | Path) or given in (*GRAPHS, AS_NETWORK):
         return given
     path = Path(given)
     if is_file(path):

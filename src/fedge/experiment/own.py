@@ -8,11 +8,12 @@ from typing import Any
 from numpy.typing import ArrayLike, NDArray
 
 from fedge.core.objective import TASKS
+from fedge.cost.network import Network
 from fedge.data import ASSIGNMENTS, DATASETS, PARTITIONS, Dataset, load
 from fedge.data.own_data import Reading, is_own, load_own
 from fedge.data.own_numbers import check_cells, check_owners, read_numbers
 from fedge.errors import ConfigError, brief
-from fedge.experiment.checks import CUSTOM, NATURAL
+from fedge.experiment.checks import AS_NETWORK, CUSTOM, NATURAL
 from fedge.experiment.config import Config
 from fedge.experiment.tasks import find_objective, outputs_of
 
@@ -38,11 +39,13 @@ def shape_of_data(config: Config) -> tuple[Shape, int, int]:
 
 
 def settle(
-    config: Config, dataset: Dataset, owner: ArrayLike | None, cell: ArrayLike | None
+    config: Config, dataset: Dataset, owner: ArrayLike | None, cell: ArrayLike | None, network: Network | None = None
 ) -> tuple[Config, NDArray[Any] | None, NDArray[Any] | None]:
     """Return a configuration that says how many clients and cells there are, and who owns what where that is given."""
     owners = _owners(config, dataset, owner)
-    cells = _cells(config, cell)
+    if network is not None:
+        config = _as_network(config, network, owners)
+    cells = _cells(config, cell) if network is None else network.cell
     counts = {} if cells is None else {"cells": int(cells.max()) + 1}
     if owners is not None:
         counts["clients"] = int(owners.max()) + 1
@@ -58,6 +61,29 @@ def settle(
     if cells is not None:
         check_cells(f"assign={brief(config.assign)}", cells, config.clients)
     return config, owners, cells
+
+
+def _as_network(config: Config, network: Network, owners: NDArray[Any] | None) -> Config:
+    """Return a configuration with the numbers of clients and cells and the links that a network has."""
+    counts = {"clients": len(network.clients), "cells": len(network.edges)}
+    for key, count in counts.items():
+        if key in config.model_fields_set and getattr(config, key) != count:
+            raise ConfigError(f"{key}={getattr(config, key)} does not fit network={brief(config.network)}, which has "
+                              f"{count}; leave {key} out")  # fmt: skip
+    if owners is not None and int(owners.max()) + 1 != len(network.clients):
+        raise ConfigError(
+            f"network={brief(config.network)} has {len(network.clients)} clients, and "
+            f"partition={brief(config.partition)} has {int(owners.max()) + 1}; let them be as many"
+        )
+    links = {}
+    if config.declared.get("graph") == AS_NETWORK:
+        if len(network.edges) > 1 and not network.links:
+            raise ConfigError(
+                f"network={brief(config.network)} has no links between edges, and {config.algorithm} needs them; add "
+                "[[links]]"
+            )
+        links = {"graph": network.graph or "path"}  # one edge alone has no links
+    return Config.of(config.model_dump(exclude_unset=True) | counts | links)
 
 
 def _owners(config: Config, dataset: Dataset, given: ArrayLike | None) -> NDArray[Any] | None:

@@ -82,7 +82,7 @@ class Costs:
     def waits(self, done: int) -> Waits | None:
         """Tell who waited for whom in the first `done` rounds; None where reckoning it again would take long."""
         topology, clock = self._ledger.algorithm.topology, self._clock
-        alike = clock.rates.equal and self._ledger.alike
+        alike = clock.equal and self._ledger.alike
         heard = Waits.of(topology.clients, topology.cells)
         if not alike and (topology.cells + topology.clients // 100) * done * self._config.edge_rounds > HEARD:
             return None
@@ -125,16 +125,16 @@ class Costs:
 
     def _rounds_within_budget(self) -> int | None:
         """Count the rounds that the budgets cover, where the first one tells; refuse budgets that do not cover it."""
-        config, rates = self._config, self._clock.rates
+        config, equal = self._config, self._clock.equal
         gossip = self._ledger.algorithm.gossip
         exchanges = (gossip.steps if gossip else 0) + config.edge_rounds
-        if exchanges > LONG and not rates.equal:
+        if exchanges > LONG and not equal:
             log.info("reckoning the simulated seconds of a global round of %d edge rounds and exchanges", exchanges)
         first = self._at(1)
         if short := self._short_budget(first):
             key, needed = short
             raise ConfigError(f"{key}={self._budgets[key]:g} does not cover one global round, which takes {needed:g}")
-        if not (rates.equal and self._ledger.alike and np.ptp(self._ready) == 0):
+        if not (equal and self._ledger.alike and np.ptp(self._ready) == 0):
             return None
         each = {"budget_seconds": first.seconds, "budget_bytes": sum(first.sent.values())}
         covered = {key: int(budget * SLACK / each[key]) for key, budget in self._budgets.items()}

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedge.cost.clock import Clock
 from fedge.cost.waits import Waits
 from fedge.experiment.build import Experiment
 
@@ -47,13 +48,7 @@ def setting_of(made: Experiment) -> dict[str, Any]:
         "graph": _graph(made),
         "held": _held(made),
         "cut": _cut(made),
-        "network": {
-            "step_seconds": made.clock.rates.step_seconds,
-            "uplink_bps": made.clock.rates.uplink_bps,
-            "edge_bps": made.clock.rates.edge_bps,
-            "cloud_bps": made.clock.rates.cloud_bps,
-            "equal": made.clock.rates.equal,
-        },
+        "network": _network(made),
     }
 
 
@@ -162,6 +157,30 @@ def _counts(column: Integers, columns: int, size: Integers, label: Integers, kin
 
 
 # What travels, and between whom
+
+
+def _network(made: Experiment) -> dict[str, Any]:
+    """Say how fast devices and links are: the same numbers for all, or the spread of those that were measured."""
+    clock, network = made.clock, made.network
+    if isinstance(clock, Clock):
+        rates = clock.rates
+        return {
+            "step_seconds": rates.step_seconds,
+            "uplink_bps": rates.uplink_bps,
+            "edge_bps": rates.edge_bps,
+            "cloud_bps": rates.cloud_bps,
+            "equal": rates.equal,
+        }
+    assert network is not None
+    return {
+        "name": network.name,
+        "step_seconds": spread(clock.step.client),
+        "uplink_bps": spread([client.rate.up for client in network.clients]),
+        "clients": few([client.name for client in network.clients]),
+        "edges": few([edge.name for edge in network.edges]),
+        "links": len(network.links or {}) // 2,
+        "equal": False,
+    }
 
 
 def _graph(made: Experiment) -> dict[str, Any] | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fedge.data.own_data import is_data_file
 from fedge.data.own_numbers import is_number_file, is_ordinary
 from fedge.errors import ConfigError, RunError, brief
+from fedge.experiment.network_file import files_of
 from fedge.plugins import find, is_name, source_digest
 
 OBJECTS = {
@@ -18,15 +19,19 @@ OBJECTS = {
 }  # fmt: skip
 TRACED = ("model", "optimizer", "task")  # their digests are those of programs
 FUNCTIONS = {"data": (), "task": ("dataset",)}  # what these functions take
-FILES = {"data": is_data_file, "partition": is_number_file, "assign": is_number_file}
+FILES: dict[str, Callable[[Any], bool]] = {
+    "data": is_data_file,
+    "partition": is_number_file,
+    "assign": is_number_file,
+    "network": lambda given: given is not None,
+}
 
 
 def sources(config: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Say what files and functions a configuration names, with a digest of each."""
     found = {}
     for key, is_file in FILES.items():
-        given = config[key]
-        if is_file(given):
+        if is_file(given := config.get(key)) and given is not None:
             found[key] = {"file": given, "sha256": _sha256(Path(given))}
     for key, takes in FUNCTIONS.items():
         if is_name(given := config[key]):
@@ -47,7 +52,7 @@ def require(folder: Path, then: Mapping[str, Any]) -> None:
                 raise RunError(f"{folder} was begun with a function that is not found: {problem}") from None
         elif "file" in was:
             named = f"{key}={brief(was['file'])}"
-            if not is_ordinary(Path(was["file"])):
+            if not all(is_ordinary(path) for path in files_of(Path(was["file"]))):
                 raise RunError(f"{named}, which {folder} was begun with, is not in {Path.cwd()}; put it back there")
             if (now := _sha256(Path(was["file"]))) != was["sha256"]:
                 raise RunError(
@@ -76,5 +81,9 @@ def _without_source(digests: Any) -> Any:
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """Return the SHA-256 of a file; of a folder that of its files' names and contents."""
+    if not path.is_dir():
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    each = "".join(f"{own.name} {_sha256(own)}\n" for own in files_of(path))
+    return hashlib.sha256(each.encode()).hexdigest()
