@@ -47,3 +47,4 @@ def resident():
 jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_compilation_cache_dir", os.environ["FEDGE_CACHE"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+jax.devices()  # JAX starts now, or a first test with devices=1 would leave one device to all that follow

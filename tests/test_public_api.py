@@ -9,7 +9,8 @@ import fedge
 
 PUBLIC = {
     "Config", "ConfigError", "DataError", "Dataset", "DivergenceError", "FedgeError", "Listener", "Model", "Result",
-    "Metric", "Objective", "RunError", "StoppedError", "Sweep", "__version__", "compare", "from_nnx", "run", "sweep",
+    "Metric", "Objective", "RunError", "StoppedError", "Sweep", "__version__", "compare", "from_linen", "from_nnx",
+    "run", "sweep",
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from fedge.data import Dataset
     from fedge.errors import ConfigError, DataError, DivergenceError, FedgeError, RunError, StoppedError
     from fedge.experiment.config import Config
-    from fedge.models import Model, from_nnx
+    from fedge.models import Model, from_linen, from_nnx
     from fedge.runner.result import Listener, Result
     from fedge.runner.run import run
     from fedge.studies.compare import compare
@@ -30,6 +30,7 @@ HOME = {  # where each name is defined: imported when it is asked for, since JAX
     "StoppedError": "fedge.errors",
     "Sweep": "fedge.studies.sweep",
     "compare": "fedge.studies.compare",
+    "from_linen": "fedge.models",
     "from_nnx": "fedge.models",
     "run": "fedge.runner.run",
     "sweep": "fedge.studies.sweep",
@@ -52,6 +53,7 @@ __all__ = [
     "Sweep",
     "__version__",
     "compare",
+    "from_linen",
     "from_nnx",
     "run",
     "sweep",

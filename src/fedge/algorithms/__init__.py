@@ -60,9 +60,7 @@ ALGORITHMS: dict[str, Entry] = {
 
 def name_of(function: Callable[..., Any]) -> str:
     """Name an algorithm that was passed in from Python as a function, and remember it by that name."""
-    name = f"{function.__module__}:{function.__qualname__}"
-    if not plugins.is_name(name):
-        raise ConfigError(f"the algorithm {name} has no name to be found by again; define it at the top of a module")
+    name = plugins.name_of("algorithm", function)
     if name not in OWN or OWN[name].factory is not function:
         plugins.require_takes("algorithm", name, function, TAKES)
         OWN[name] = _checked(Entry(function))

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from fedge.cli.common import Format, Output, complete_word, guarded
-from fedge.experiment.keys import describe, every_key, is_algorithm, keys_of
+from fedge.experiment.keys import describe, every_key, is_algorithm, keys_of, keys_of_model
 from fedge.view import terminal
 
 app = typer.Typer()
@@ -24,8 +24,8 @@ def keys_command(
     of: Annotated[
         str | None,
         typer.Argument(
-            metavar="[ALGORITHM|KEY]",
-            help="of one algorithm, or all about one key",
+            metavar="[ALGORITHM|KEY|model=NAME]",
+            help="of one algorithm, all about one key, or of a model of your own",
             autocompletion=complete_key,
         ),
     ] = None,
@@ -33,14 +33,15 @@ def keys_command(
 ) -> None:
     """List the keys of a run: who reads each, what it takes, what it means, and what it is unless given."""
     with guarded():
-        if of is not None and not is_algorithm(of):
+        if of is not None and not is_algorithm(of) and not of.startswith("model="):
             one = describe(of)
             if format is Format.json:
                 print(json.dumps(one.to_json()))
             else:
                 terminal.say(Console(), terminal.key_lines(one))
             return
-        found = every_key() if of is None else keys_of(of)
+        own = of is not None and of.startswith("model=")
+        found = every_key() if of is None else keys_of_model(of.removeprefix("model=")) if own else keys_of(of)
         if format is Format.json:
             print(json.dumps([key.to_json() for key in found]))
         else:

@@ -24,11 +24,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedge import plugins
 from fedge.core.keys import Purpose, host_rng
 from fedge.data.csv_file import read_csv
 from fedge.data.dataset import MOST_CLASSES, Dataset
 from fedge.data.own_numbers import is_ordinary, read_file
-from fedge.errors import DataError, FedgeError, brief
+from fedge.errors import DataError, brief
 from fedge.plugins import find, is_name
 
 log = logging.getLogger(__name__)
@@ -103,13 +104,7 @@ def _standardise(parts: dict[str, NDArray[Any]]) -> None:
 def call(name: str, function: Callable[[], Any], how: Reading) -> Dataset:
     """Call a function that returns a data set, or arrays by name."""
     what = f"data={brief(name)}"
-    try:
-        made = function()
-    except FedgeError:
-        raise
-    except Exception as problem:
-        reason = (str(problem).splitlines() or [""])[0]
-        raise DataError(f"{what} failed, {type(problem).__name__}: {brief(reason)}; mend it") from None
+    made = plugins.call(what, function, error=DataError)
     if isinstance(made, Dataset):
         _refuse_fraction(what, how)
         return made if made.name != "custom" else replace(made, name=name)

@@ -15,6 +15,7 @@ import optax
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
+from fedge.algorithms import ALGORITHMS
 from fedge.algorithms import algorithm as find_algorithm
 from fedge.core import tree
 from fedge.core.client import Data, Task, normalise
@@ -41,6 +42,8 @@ from fedge.experiment.own import load_data, settle, shape_of_data
 from fedge.experiment.target import Target, find_target
 from fedge.experiment.tasks import check_model, find_objective, outputs_of
 from fedge.models import Model, make
+from fedge.models.own import function_of, make_own
+from fedge.plugins import call, is_name
 from fedge.updates import UPDATES
 from fedge.updates.memory import memory_bytes, remembering
 
@@ -119,7 +122,7 @@ def experiment(
         concentration=config.concentration, client_samples=config.client_samples, owner=owner, cell=cell,
     )  # fmt: skip
     topology = Topology.of(partition.cell, partition.size)
-    model = model or make_model(config, dataset.shape, outputs_of(objective, config))
+    model = model or make_model(config, dataset.shape, outputs_of(objective, config, dataset.classes))
     data = Data(
         x=dataset.x_train,
         y=dataset.y_train,
@@ -167,7 +170,9 @@ def experiment(
 def make_algorithm(config: Config, topology: Topology, model: Model) -> Algorithm:
     """Make the configured algorithm, with all that its updates undergo."""
     entry = find_algorithm(config.algorithm)
-    plain = entry.make(config, topology, model, **config.of_own(entry.factory))
+    given, keys = (config, topology, model), config.of_own(entry.factory)
+    known = config.algorithm in ALGORITHMS
+    plain = entry.make(*given, **keys) if known else call(f"algorithm={config.algorithm}", entry.make, *given, **keys)
     if not isinstance(plain, Algorithm):
         raise ConfigError(f"algorithm={config.algorithm} returned {type(plain).__name__}; it must return an Algorithm")
     made = replace(plain, name=config.algorithm)
@@ -269,6 +274,8 @@ def cycles_of(config: Config) -> float:
 
 
 def make_model(config: Config, shape: tuple[int, ...], classes: int) -> Model:
+    if is_name(config.model):
+        return make_own(config.model, shape, classes, **config.of_own(function_of(config.model)))
     options: dict[str, dict[str, Any]] = {
         "mlp": {"dropout": config.dropout},
         "cnn": {"dropout": config.dropout},

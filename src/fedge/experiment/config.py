@@ -26,6 +26,7 @@ from fedge.experiment.files import resolve_graph
 from fedge.experiment.target import part_target
 from fedge.experiment.tasks import METRICS, read_metrics
 from fedge.models import MODELS
+from fedge.models import own as own_models
 from fedge.plugins import is_name
 from fedge.updates import UPDATES
 
@@ -42,6 +43,7 @@ NAMES: dict[str, Iterable[str]] = {  # keys whose values are names of things tha
 OWN = {  # keys whose values may also be names of what is the user's own
     "data": [*(f"FILE{kind}" for kind in DATA_FILES), "package.module:function"],
     "task": ["package.module:function"],
+    "model": ["package.module:function"],
     "partition": [f"FILE{kind}" for kind in NUMBER_FILES],
     "assign": [f"FILE{kind}" for kind in NUMBER_FILES],
 }
@@ -165,9 +167,10 @@ class Config(BaseModel):
     checkpoint_every: int = Field(5, ge=0, le=COUNTABLE, description="rounds between saved states; 0: never")
 
     def __init__(self, /, **values: Any) -> None:
-        if callable(own := values.get("algorithm")):
-            values["algorithm"] = algorithms.name_of(own)
-        require_known(values, values.get("algorithm"))
+        for key, name_of in (("algorithm", algorithms.name_of), ("model", own_models.name_of)):
+            if callable(own := values.get(key)):
+                values[key] = name_of(own)
+        require_known(values, values.get("algorithm"), values.get("model"))
         try:
             super().__init__(**values)
         except ValidationError as problem:
@@ -217,9 +220,11 @@ class Config(BaseModel):
             given["rounds"] = ROUNDS
         if not isinstance(name := given.get("algorithm"), str):
             return given
-        entry, fields = algorithms.algorithm(name), declared_by(name)
+        entry, model = algorithms.algorithm(name), given.get("model")
+        fields = declared_by(name, model)
         for key in given.keys() - cls.model_fields.keys() - fields.keys():
-            raise ConfigError(f"{key}={brief(given[key])} has no meaning for {name}; leave {key} out")
+            whom = f"model={brief(model or 'mlp')}" if key in own_model_fields() else name
+            raise ConfigError(f"{key}={brief(given[key])} has no meaning for {whom}; leave {key} out")
         if "network" in given:
             given = {"assign": AS_NETWORK, "downlink": True} | given
         defaults = {key: field.default for key, field in fields.items()} | entry.defaults
@@ -234,28 +239,31 @@ class Config(BaseModel):
     @classmethod
     def _known(cls, value: str, info: ValidationInfo) -> str:
         key = info.field_name or ""
-        own = is_name(value) if key == "task" else key in OWN and is_number_file(value)
+        own = is_name(value) if key in ("task", "model") else key in OWN and is_number_file(value)
         if value not in NAMES[key] and not own:
             raise ValueError
         return value
 
 
-def require_known(keys: Iterable[str], algorithm: Any = None) -> None:
+def require_known(keys: Iterable[str], algorithm: Any = None, model: Any = None) -> None:
     """Refuse a key that no run has."""
     own = declared_by(algorithm) if is_name(algorithm) else {}
-    known = all_fields() | own
+    known = all_fields() | own | own_models.keys_of(model)
     for key in keys:
         if key not in known:
             near = suggestion(key, known)
             raise ConfigError(f"unknown key '{brief(key)}' (`fedge keys` lists them all){near}")
 
 
-def declared_by(algorithm: str) -> dict[str, FieldInfo]:
-    """Return the keys that an algorithm and all updates declare."""
-    found = algorithms.algorithm(algorithm).keys
-    if both := found.keys() & (Config.model_fields.keys() | update_fields().keys()):
-        raise ConfigError(f"key '{min(both)}' of {algorithm} is a key of every run already; give it another name")
-    return found | update_fields()
+def declared_by(algorithm: str, model: Any = None) -> dict[str, FieldInfo]:
+    """Return the keys that an algorithm, all updates and a model of the user's own declare."""
+    every_run = Config.model_fields.keys() | update_fields().keys()
+    found, of_model = algorithms.algorithm(algorithm).keys, own_models.keys_of(model)
+    for name, own, taken in ((algorithm, found, every_run), (model, of_model, every_run | found.keys())):
+        if both := own.keys() & taken:
+            whose = "every run" if both & every_run else algorithm
+            raise ConfigError(f"key '{min(both)}' of {name} is a key of {whose} already; give it another name")
+    return found | update_fields() | of_model
 
 
 @cache
@@ -266,13 +274,22 @@ def update_fields() -> dict[str, FieldInfo]:
 
 def all_fields() -> dict[str, FieldInfo]:
     """Return every key that a run of a known algorithm may have."""
+    return own_model_fields() | Config.model_fields | _of_algorithms() | update_fields()
+
+
+def own_model_fields() -> dict[str, FieldInfo]:
+    """Return the keys of all models of the user's own that were asked for."""
+    return {key: field for name in own_models.OWN for key, field in own_models.keys_of(name).items()}
+
+
+def _of_algorithms() -> dict[str, FieldInfo]:
     known = [*ALGORITHMS.values(), *algorithms.OWN.values()]
-    return Config.model_fields | {k: f for entry in known for k, f in entry.keys.items()} | update_fields()
+    return {key: field for entry in known for key, field in entry.keys.items()}
 
 
 def foreign(algorithm: str) -> set[str]:
     """Name the keys that other algorithms declare and this one does not."""
-    return all_fields().keys() - Config.model_fields.keys() - declared_by(algorithm).keys()
+    return _of_algorithms().keys() - declared_by(algorithm).keys()
 
 
 def _checked(key: str, value: Any, field: FieldInfo) -> Any:

@@ -12,6 +12,7 @@ from fedge import algorithms
 from fedge.core.declared import declared
 from fedge.errors import ConfigError, brief, suggestion
 from fedge.experiment.config import Config, all_fields, allowed, declared_by
+from fedge.models import own as own_models
 from fedge.plugins import is_name
 from fedge.updates import UPDATES
 
@@ -53,6 +54,15 @@ def keys_of(algorithm: str) -> list[Key]:
     return found
 
 
+def keys_of_model(name: str) -> list[Key]:
+    """Describe the keys that a model of the user's own declares."""
+    fields = own_models.keys_of(name)
+    if not fields:
+        said = "declares no keys" if is_name(name) else "is no model of your own, package.module:function"
+        raise ConfigError(f"model={brief(name)} {said}; `fedge keys` lists what every run takes")
+    return [_key(key, info, name, _default(info)) for key, info in fields.items()]
+
+
 def describe(name: str) -> Key:
     """Describe a key, whoever reads it."""
     if name not in all_fields():
@@ -77,6 +87,8 @@ def _readers(name: str) -> str:
     known = algorithms.ALGORITHMS | algorithms.OWN
     if own := [algorithm for algorithm, entry in known.items() if name in entry.keys]:
         return ", ".join(own)
+    if models := [model for model in own_models.OWN if name in own_models.keys_of(model)]:
+        return ", ".join(models)
     update = next(update for update in UPDATES if name in declared(update))
     return f"any algorithm's updates ({update.__module__.rpartition('.')[2]})"
 

@@ -34,7 +34,7 @@ def shape_of_data(config: Config) -> tuple[Shape, int, int]:
     if config.data in DATASETS:
         return DATASETS[config.data].shape, 10, 1
     dataset = load_data(config)
-    outputs = outputs_of(find_objective(config, dataset, None), config)
+    outputs = outputs_of(find_objective(config, dataset, None), config, dataset.classes)
     return dataset.shape, outputs, dataset.x_train.dtype.itemsize
 
 

@@ -13,9 +13,9 @@ from fedge.core.keys import root
 from fedge.core.objective import ON_REQUEST, Objective, classification, regression, tokens
 from fedge.core.tree import cast
 from fedge.data import Dataset, cells, partition
-from fedge.errors import ConfigError, FedgeError, brief, suggestion
+from fedge.errors import ConfigError, brief, suggestion
 from fedge.models import Model
-from fedge.plugins import find, is_name
+from fedge.plugins import call, find, is_name
 
 if TYPE_CHECKING:
     from fedge.experiment.config import Config
@@ -51,13 +51,7 @@ def find_objective(config: Config, dataset: Dataset, given: Objective | None) ->
 
 def _make(name: str, dataset: Dataset) -> Objective:
     if is_name(name):
-        try:
-            made = find("task", name, ("dataset",))(dataset)
-        except FedgeError:
-            raise
-        except Exception as problem:
-            reason = brief((str(problem).splitlines() or [""])[0])
-            raise ConfigError(f"task={name} failed, {type(problem).__name__}: {reason}; mend it") from None
+        made = call(f"task={name}", find("task", name, ("dataset",)), dataset)
         if not isinstance(made, Objective):
             raise ConfigError(f"task={name} returned a {type(made).__name__}; let it return a fedge.Objective")
         return made
@@ -75,14 +69,17 @@ def refuse_labels(config: Config, task: str) -> None:
             )
 
 
-def outputs_of(objective: Objective, config: Config) -> int:
-    """Return how many outputs a model of fedge's own needs."""
-    if objective.outputs is None:
-        raise ConfigError(
-            f"model={config.model} has no form for task={brief(config.task)}; bring a model of your own, from Python "
-            "with fedge.run(model=fedge.from_nnx(…))"
-        )
-    return objective.outputs
+def outputs_of(objective: Objective, config: Config, classes: int) -> int:
+    """Return how many outputs a model needs; where the objective leaves that open, one of the user's own is handed
+    the number of classes."""
+    if objective.outputs is not None:
+        return objective.outputs
+    if is_name(config.model):
+        return classes
+    raise ConfigError(
+        f"model={config.model} has no form for task={brief(config.task)}; bring a model of your own, "
+        "model=package.module:function"
+    )
 
 
 def check_model(model: Model, task: Task, dataset: Dataset) -> None:

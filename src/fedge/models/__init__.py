@@ -8,12 +8,13 @@ from typing import Any
 
 from fedge.models.base import Model, from_nnx
 from fedge.models.cnn import cnn
+from fedge.models.linen import from_linen
 from fedge.models.mlp import mlp
 from fedge.models.resnet import resnet8, resnet18
 
 MODELS: dict[str, Callable[..., Model]] = {"mlp": mlp, "cnn": cnn, "resnet8": resnet8, "resnet18": resnet18}
 
-__all__ = ["MODELS", "Model", "from_nnx", "make"]
+__all__ = ["MODELS", "Model", "from_linen", "from_nnx", "make"]
 
 
 @cache

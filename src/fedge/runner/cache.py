@@ -17,6 +17,7 @@ from fedge.engine import ENGINES, Engine, Stacked
 from fedge.engine.evaluate import Evaluator, Shares
 from fedge.experiment.build import Experiment
 from fedge.experiment.checks import CUSTOM
+from fedge.models import own as own_models
 
 Views = Callable[[State, Any], tuple[Weights, Weights | None]]
 
@@ -97,7 +98,7 @@ class ProgramCache:
     def _evaluator(self, images: str, made: Experiment, x: Any, y: Any) -> Evaluator:
         if _custom(made):
             return _evaluator(made, x, y)
-        shaping = {"model", "bn", "dropout", "dtype", "task"}
+        shaping = {"model", "bn", "dropout", "dtype", "task", *own_models.keys_of(made.config.model)}
         key = images + made.config.model_dump_json(include=shaping) + str(made.job.devices)
         if key not in self._evaluators:
             self._evaluators[key] = _evaluator(made, x, y)

@@ -96,6 +96,8 @@ def objects(made: Experiment, optimiser: Optimiser | None) -> dict[str, Any]:
         found["assign"] = array_digest(made.partition.cell)
     if made.config.model == CUSTOM:
         found["model"] = model_digest(made)
+    elif is_name(made.config.model):
+        found["model"] |= {"program": model_digest(made)}
     if made.config.optimizer == CUSTOM and optimiser is not None:
         found["optimizer"] = optimiser_digest(made.model, optimiser)
     if made.config.task == CUSTOM:

@@ -77,6 +77,13 @@ class Given:
         return experiment(config, self.dataset, self.model, self.optimiser, self.objective, self.partition, self.assign)
 
 
+def part_model(model: Any, keys: Keys) -> tuple[Model | None, dict[str, Any]]:
+    """Return the model that was passed in as an object, and the keys, among which its name or function goes."""
+    if model is None or isinstance(model, Model):
+        return model, dict(keys)
+    return None, dict(keys) | {"model": model}
+
+
 def _is_array(given: Any) -> bool:
     return isinstance(given, list | tuple) or hasattr(given, "__array__")
 

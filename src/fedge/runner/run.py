@@ -7,6 +7,7 @@ import itertools
 import logging
 import re
 import time
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from fedge.experiment.config import Config
 from fedge.models import Model
 from fedge.runner import device, files, identity, record, sources
 from fedge.runner.cache import ProgramCache
-from fedge.runner.prepare import Given, Keys, Preparation, ready
+from fedge.runner.prepare import Given, Keys, Preparation, part_model, ready
 from fedge.runner.record import Silent
 from fedge.runner.result import Listener, Result
 from fedge.runner.signals import StopRequest
@@ -32,22 +33,22 @@ log = logging.getLogger(__name__)
 
 def run(
     config: Config | Keys | None = None, *, out: str | Path | None = None, resume: str | Path | None = None,
-    dataset: Dataset | None = None, model: Model | str | None = None, optimiser: Optimiser | None = None,
-    objective: Objective | None = None, listener: Listener | None = None, cache: ProgramCache | None = None,
-    hosts: str | None = None, stop: StopRequest | None = None, **keys: Any,
+    dataset: Dataset | None = None, model: Model | str | Callable[..., Any] | None = None,
+    optimiser: Optimiser | None = None, objective: Objective | None = None, listener: Listener | None = None,
+    cache: ProgramCache | None = None, hosts: str | None = None, stop: StopRequest | None = None, **keys: Any,
 ) -> Result:  # fmt: skip
     """Run one experiment. Keys are those of the command line: `fedge.run(algorithm="hierfavg", clients=20)`.
 
     `dataset`, `model`, `optimiser` (learning rate → optax transformation) and `objective` (loss and metrics) may be
-    objects of your own in place of the configured ones; `partition` may be an array with a client for each training
+    objects of your own in place of the configured ones; `model` and `algorithm` may also be functions of your own, or
+    their names; `partition` may be an array with a client for each training
     sample, `assign` one with a cell for each client. `resume` continues the run in that folder, with more `rounds` or a
     larger budget if given. Runs with one `cache` share compiled programs. `hosts` is for one run by several processes
     (docs/hosts.md); the first of them writes. A run that diverges raises `DivergenceError`, which holds the result so
     far.
     """
     began = time.perf_counter()
-    if isinstance(model, str):
-        keys, model = keys | {"model": model}, None
+    model, keys = part_model(model, keys)
     plain = config.model_dump(exclude_unset=True) if isinstance(config, Config) else dict(config or {})
     given, plain = Given(dataset, model, optimiser, objective).take_arrays(plain | keys)
     listener = listener or Listener()

@@ -11,6 +11,7 @@ from fedge.data.own_data import is_data_file
 from fedge.data.own_numbers import is_number_file, is_ordinary
 from fedge.errors import ConfigError, RunError, brief
 from fedge.experiment.network_file import files_of
+from fedge.models.own import WITH_RNGS, WITHOUT
 from fedge.plugins import find, is_name, source_digest
 
 OBJECTS = {
@@ -18,7 +19,9 @@ OBJECTS = {
     "task": "objective",
 }  # fmt: skip
 TRACED = ("model", "optimizer", "task")  # their digests are those of programs
-FUNCTIONS = {"data": (), "task": ("dataset",)}  # what these functions take
+FUNCTIONS: dict[str, tuple[tuple[str, ...], ...]] = {  # what these functions may take
+    "data": ((),), "task": (("dataset",),), "model": (WITH_RNGS, WITHOUT),
+}  # fmt: skip
 FILES: dict[str, Callable[[Any], bool]] = {
     "data": is_data_file,
     "partition": is_number_file,
@@ -35,7 +38,7 @@ def sources(config: Mapping[str, Any]) -> dict[str, dict[str, str]]:
             found[key] = {"file": given, "sha256": _sha256(Path(given))}
     for key, takes in FUNCTIONS.items():
         if is_name(given := config[key]):
-            found[key] = {"function": given, "source": source_digest(find(key, given, takes))}
+            found[key] = {"function": given, "source": source_digest(find(key, given, *takes))}
     return found
 
 
@@ -47,7 +50,7 @@ def require(folder: Path, then: Mapping[str, Any]) -> None:
             continue
         if "function" in was:
             try:
-                find(key, was["function"], FUNCTIONS[key])
+                find(key, was["function"], *FUNCTIONS[key])
             except ConfigError as problem:
                 raise RunError(f"{folder} was begun with a function that is not found: {problem}") from None
         elif "file" in was:

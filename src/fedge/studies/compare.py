@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from fedge.experiment.checks import CUSTOM
 from fedge.experiment.config import Config, foreign
 from fedge.models import Model
 from fedge.runner import files, record
-from fedge.runner.prepare import Given, Keys, ready
+from fedge.runner.prepare import Given, Keys, part_model, ready
 from fedge.runner.result import Listener, Result
 from fedge.runner.run import default_folder
 from fedge.runner.signals import StopRequest
@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 
 def compare(
     algorithms: Sequence[str] = (), config: Keys | None = None, *, out: str | Path | None = None,
-    resume: str | Path | None = None, dataset: Dataset | None = None, model: Model | str | None = None,
-    optimiser: Optimiser | None = None, objective: Objective | None = None, listener: Listener | None = None,
-    stop: StopRequest | None = None, **keys: Any,
+    resume: str | Path | None = None, dataset: Dataset | None = None,
+    model: Model | str | Callable[..., Any] | None = None, optimiser: Optimiser | None = None,
+    objective: Objective | None = None, listener: Listener | None = None, stop: StopRequest | None = None, **keys: Any,
 ) -> dict[str, Result]:  # fmt: skip
     """Run each algorithm (unless named, each paper's own) with the same keys; return results by name.
 
@@ -44,11 +44,10 @@ def compare(
     if resume is not None:
         if algorithms or out is not None or keys:
             raise ConfigError("a resumed comparison keeps its own configuration and folder; give resume alone")
-        folder, model = Path(resume), None if isinstance(model, str) else model
+        folder, model = Path(resume), model if isinstance(model, Model) else None
         plan = read_plan(folder)
     else:
-        if isinstance(model, str):
-            keys, model = keys | {"model": model}, None
+        model, keys = part_model(model, keys)
         plan = make_plan(algorithms, keys | dict.fromkeys(given.arrays, CUSTOM))
         _refuse(plan, replace(given, model=model))
         folder = Path(out) if out is not None else default_folder("compare")

@@ -14,6 +14,7 @@ from typing import Any
 from fedge.algorithms import ALGORITHMS, algorithm
 from fedge.errors import ConfigError, brief
 from fedge.experiment.config import Config, foreign, require_known
+from fedge.models import own as own_models
 from fedge.runner.cache import PER_RUN
 from fedge.runner.identity import canonical
 from fedge.studies.stored_plan import Plan
@@ -35,6 +36,8 @@ def make_plan(
         raise ConfigError("algorithm is not a key of a sweep; name the algorithms to sweep instead")
     for name in names:
         algorithm(name)
+    for model in values_of("model", keys["model"]) if "model" in keys else ():
+        own_models.keys_of(model)  # so that the keys it declares are known
     require_known(keys)
     grids = {name: _axes(name, names, keys, seeds) for name in names}
     count = sum(math.prod(len(values) for values in axes.values()) for axes in grids.values())

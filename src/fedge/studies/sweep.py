@@ -23,7 +23,7 @@ from fedge.models import Model
 from fedge.runner import files, record
 from fedge.runner.cache import ProgramCache
 from fedge.runner.identity import LENGTH, canonical
-from fedge.runner.prepare import Given, Keys, ready
+from fedge.runner.prepare import Given, Keys, part_model, ready
 from fedge.runner.record import DIVERGED, FINISHED
 from fedge.runner.result import Listener
 from fedge.runner.run import default_folder
@@ -51,8 +51,9 @@ class Sweep:
 def sweep(
     algorithms: Sequence[str] | str = (), config: Keys | None = None, *, seeds: int | Sequence[int] | None = None,
     out: str | Path | None = None, resume: str | Path | None = None, dataset: Dataset | None = None,
-    model: Model | None = None, optimiser: Optimiser | None = None, objective: Objective | None = None,
-    listener: Listener | None = None, stop: StopRequest | None = None, many: bool = False, **keys: Any,
+    model: Model | str | Sequence[str] | None = None, optimiser: Optimiser | None = None,
+    objective: Objective | None = None, listener: Listener | None = None, stop: StopRequest | None = None,
+    many: bool = False, **keys: Any,
 ) -> Sweep:  # fmt: skip
     """Run each algorithm with every combination of values given, as in `sweep("hierfavg", lr=[0.02, 0.1], seeds=3)`.
 
@@ -60,7 +61,8 @@ def sweep(
     Keys that only some algorithms read go to those. `resume` finishes a sweep that was stopped. More than 1,000 runs
     need `many=True`. A run that diverges is an outcome like others.
     """
-    given, wanted = Given(dataset, model, optimiser, objective), dict(config or {}) | keys
+    passed, wanted = part_model(model, dict(config or {}) | keys)
+    given = Given(dataset, passed, optimiser, objective)
     if resume is not None:
         if algorithms or out is not None or wanted or seeds is not None:
             raise ConfigError("a resumed sweep keeps its own configuration and folder; give resume alone")

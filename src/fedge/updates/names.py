@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from fedge.errors import ConfigError, brief
-from fedge.plugins import find, is_name
+from fedge.plugins import call, find, is_name
 
 NUMBER = r"((?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)"
 T = TypeVar("T")
@@ -18,7 +18,7 @@ def own(key: str, text: str, kind: type[T], taken: frozenset[str]) -> T | None:
     """
     if not is_name(text) or text.partition(":")[0] in taken:
         return None
-    made = find(key, text, ())()
+    made = call(f"{key}={brief(text)}", find(key, text, ()))
     if not isinstance(made, kind):
         raise ConfigError(
             f"{key}={brief(text)} returned a {type(made).__name__}; let it return a fedge.core.update.{kind.__name__}"
