@@ -10,7 +10,7 @@ import fedge
 PUBLIC = {
     "Config", "ConfigError", "DataError", "Dataset", "DivergenceError", "FedgeError", "Listener", "Model", "Result",
     "Metric", "Objective", "RunError", "StoppedError", "Sweep", "__version__", "compare", "from_linen", "from_nnx",
-    "run", "sweep",
+    "run", "sweep", "MLflow", "TensorBoard", "WandB",
 }  # fmt: skip
 
 

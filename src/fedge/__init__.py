@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fedge.runner.run import run
     from fedge.studies.compare import compare
     from fedge.studies.sweep import Sweep, sweep
+    from fedge.view.trackers import MLflow, TensorBoard, WandB
 
 HOME = {  # where each name is defined: imported when it is asked for, since JAX takes two seconds
     "Config": "fedge.experiment.config",
@@ -22,6 +23,7 @@ HOME = {  # where each name is defined: imported when it is asked for, since JAX
     "DivergenceError": "fedge.errors",
     "FedgeError": "fedge.errors",
     "Listener": "fedge.runner.result",
+    "MLflow": "fedge.view.trackers",
     "Metric": "fedge.core.objective",
     "Model": "fedge.models",
     "Objective": "fedge.core.objective",
@@ -29,6 +31,8 @@ HOME = {  # where each name is defined: imported when it is asked for, since JAX
     "RunError": "fedge.errors",
     "StoppedError": "fedge.errors",
     "Sweep": "fedge.studies.sweep",
+    "TensorBoard": "fedge.view.trackers",
+    "WandB": "fedge.view.trackers",
     "compare": "fedge.studies.compare",
     "from_linen": "fedge.models",
     "from_nnx": "fedge.models",
@@ -44,6 +48,7 @@ __all__ = [
     "DivergenceError",
     "FedgeError",
     "Listener",
+    "MLflow",
     "Metric",
     "Model",
     "Objective",
@@ -51,6 +56,8 @@ __all__ = [
     "RunError",
     "StoppedError",
     "Sweep",
+    "TensorBoard",
+    "WandB",
     "__version__",
     "compare",
     "from_linen",

@@ -22,13 +22,12 @@ from fedge.runner.record import (
     read_about,
     reopen,
 )
-from fedge.runner.rows import read_rows, row_of
+from fedge.runner.rows import last_row
 
 
 def summary(folder: Path) -> dict[str, Any]:
     """Sum up what run.json and the metrics say of a run, without looking into its checkpoints."""
     about = read_about(folder)
-    lines = read_rows(folder / METRICS)
     return {
         "out": str(folder),
         "state": state_of(folder, about),
@@ -36,7 +35,7 @@ def summary(folder: Path) -> dict[str, Any]:
         **{key: about.get(key) for key in ("begun", "ended", "command", "seed", "versions", "layout", "identity")},
         "rounds": about["config"].get("rounds"),
         "reached": about.get("reached"),
-        "final": row_of(lines[-1][1], folder / METRICS) if lines else None,
+        "final": last_row(folder / METRICS),
         "config": about["config"],
     }
 

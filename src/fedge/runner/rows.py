@@ -31,6 +31,19 @@ def read_rows(path: Path) -> list[tuple[int, str]]:
     return found
 
 
+def last_row(path: Path) -> Row | None:
+    """Read the last whole row of a run, without looking at those before it."""
+    lines = files.read_text(path).splitlines(keepends=True) if path.exists() else []
+    whole = [line for line in lines[-2:] if line.endswith("\n")]
+    if not whole:
+        return None
+    try:
+        return row_of(whole[-1], path)
+    except RunError:  # what is damaged ends the record
+        rows = read_rows(path)
+        return row_of(rows[-1][1], path) if rows else None
+
+
 def tested(row: Row) -> list[str]:
     """Name what was found on the test set, as the row has it: the metrics and the loss, the main one first."""
     names = itertools.takewhile(lambda key: key not in AFTER_TESTED, row)

@@ -28,14 +28,19 @@ STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 
 def save(figure: Figure, path: Path) -> list[Path]:
     """Write a figure as PNG and PDF; `path` has no suffix. The same figure gives the same bytes."""
-    written = []
-    with matplotlib.rc_context({"pdf.fonttype": 42}):
-        for suffix, metadata in ((".png", {}), (".pdf", {"CreationDate": None})):
-            target, drawn = path.with_name(path.name + suffix), io.BytesIO()
-            figure.savefig(drawn, format=suffix[1:], dpi=150, bbox_inches="tight", metadata=metadata)
-            write_file(target, drawn.getvalue())
-            written.append(target)
+    written = [path.with_name(path.name + suffix) for suffix in (".png", ".pdf")]
+    for target in written:
+        write(figure, target)
     return written
+
+
+def write(figure: Figure, path: Path) -> None:
+    """Write a figure into one file of the kind that its suffix names: PNG, PDF or SVG."""
+    kind, drawn = path.suffix[1:].lower(), io.BytesIO()
+    undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind, {})
+    with matplotlib.rc_context({"pdf.fonttype": 42, "svg.hashsalt": "fedge"}):
+        figure.savefig(drawn, format=kind, dpi=150, bbox_inches="tight", metadata=undated)
+    write_file(path, drawn.getvalue())
 
 
 def tidy(axes: Axes) -> None:
@@ -48,12 +53,12 @@ def curves(results: list[Result]) -> Figure:
     figure = Figure(figsize=(12, 4), layout="constrained")
     panels, main = figure.subplots(1, 3), tested(results[0].history[0])[0]
     for number, r in enumerate(results):
-        look: dict[str, Any] = _look(number) | ({"marker": "o"} if len(r.history) == 1 else {})
+        drawn: dict[str, Any] = look(number) | ({"marker": "o"} if len(r.history) == 1 else {})
         iteration = [row["iteration"] for row in r.history]
         values = _numbers(r.history, main) * (100 if is_share(main) else 1)
-        panels[0].plot(iteration, values, label=_plain(r.algorithm), **look)
-        panels[1].plot([row["simulated_seconds"] for row in r.history], values, **look)
-        panels[2].plot(iteration, _numbers(r.history, "loss"), **look)
+        panels[0].plot(iteration, values, label=plain(r.algorithm), **drawn)
+        panels[1].plot([row["simulated_seconds"] for row in r.history], values, **drawn)
+        panels[2].plot(iteration, _numbers(r.history, "loss"), **drawn)
     across = ("local iterations", "simulated seconds", "local iterations")
     said = f"test {words(main)}{' (%)' if is_share(main) else ''}"
     for axes, x, y in zip(panels, across, (said, said, "test loss"), strict=True):
@@ -76,11 +81,12 @@ def _numbers(history: list[Row], name: str) -> NDArray[np.float64]:
     return np.array([np.nan if row[name] is None else row[name] for row in history], np.float64)
 
 
-def _look(number: int) -> dict[str, Any]:
+def look(number: int) -> dict[str, Any]:
+    """Give the line of this number its colour and its style."""
     return {"color": COLOURS[number % len(COLOURS)], "linestyle": STYLES[number % len(STYLES)], "linewidth": 1.8}
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Mark text as one that holds no formula, whatever dollar signs are in it."""
     return text.replace("$", r"\$")
 
@@ -135,8 +141,8 @@ def reproduction(figure: FigureRecipe, curves: Sequence[Curve], titles: dict[str
         axes.remove()
     for axes, variant in zip(panels, variants, strict=False):
         _panel(axes, figure, [c for c in curves if c.variant == variant], series)
-        axes.set_title(_plain(titles.get(variant, variant)), fontsize=10)
-    drawing.suptitle(_plain(figure.caption), fontsize=11)
+        axes.set_title(plain(titles.get(variant, variant)), fontsize=10)
+    drawing.suptitle(plain(figure.caption), fontsize=11)
     return drawing
 
 
@@ -156,7 +162,7 @@ def _panel(axes: Axes, figure: FigureRecipe, curves: list[Curve], series: list[s
             x = np.array([float(c.cells) for c in own])
             values = np.array([c.load_to(figure.target) for c in own]).T
             if np.isnan(values).any(0).all():
-                axes.text(0.5, 0.9 - 0.1 * series.index(name), f"{_plain(name)}: not reached by every seed",
+                axes.text(0.5, 0.9 - 0.1 * series.index(name), f"{plain(name)}: not reached by every seed",
                           transform=axes.transAxes, ha="center")  # fmt: skip
         else:
             x, values = own[0].columns[figure.x].mean(0), own[0].columns[figure.y]
@@ -181,6 +187,6 @@ def _band(axes: Axes, figure: FigureRecipe, x: Table, values: Table, label: str,
     x = x / 1e9 if figure.x == "bytes" else x
     values = values * (100 if "accuracy" in figure.y else 1)
     middle, half = values.mean(0), values.std(0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1])
-    marker, look = "o" if figure.target is not None else None, _look(number)
-    axes.plot(x, middle, label=_plain(label), marker=marker, **look)
-    axes.fill_between(x, middle - half, middle + half, color=look["color"], alpha=0.12, linewidth=0)
+    marker, drawn = "o" if figure.target is not None else None, look(number)
+    axes.plot(x, middle, label=plain(label), marker=marker, **drawn)
+    axes.fill_between(x, middle - half, middle + half, color=drawn["color"], alpha=0.12, linewidth=0)
