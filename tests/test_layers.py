@@ -1,6 +1,6 @@
 """Imports point one way (an AST walk):
 
-core ← algorithms, updates, models, data, cost, theory ← engine, net ← experiment ← runner ← studies ← view ← cli
+core ← algorithms, updates, models, data, cost, theory ← engine, net ← experiment ← runner ← fleet, studies ← view ← cli
 """
 
 import ast
@@ -23,6 +23,7 @@ ALLOWED = {
     "updates": {"core", "errors", "plugins"},
     "experiment": {"core", "errors", "plugins", "algorithms", "updates", "models", "data", "cost", "engine", "net"},
     "runner": {"core", "errors", "plugins", "algorithms", "models", "data", "cost", "engine", "experiment", "_version"},
+    "fleet": {"core", "errors", "cost", "data", "engine", "net", "experiment", "runner", "_version"},
     "studies": {
         "core",
         "errors",
@@ -36,9 +37,22 @@ ALLOWED = {
         "experiment",
         "runner",
     },
-    "view": {"core", "errors", "algorithms", "cost", "data", "experiment", "runner", "studies"},
+    "view": {"core", "errors", "algorithms", "cost", "data", "experiment", "runner", "studies", "net", "fleet"},
     "__main__": {"cli", "runner"},
-    "cli": {"", "__main__", "errors", "plugins", "algorithms", "data", "experiment", "runner", "studies", "view"},
+    "cli": {
+        "",
+        "__main__",
+        "errors",
+        "plugins",
+        "algorithms",
+        "data",
+        "experiment",
+        "runner",
+        "studies",
+        "view",
+        "net",
+        "fleet",
+    },
 }
 
 

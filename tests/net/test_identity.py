@@ -128,8 +128,8 @@ def test_what_was_issued_can_be_revoked_and_issued_anew(authority, tmp_path):
     kept, node = authority.save(tmp_path / "a"), authority.issue(CLOUD).save(tmp_path / "n")
     lost, other = kept.issue([client(1), client(2)]), kept.issue(client(3))
     with pytest.raises(FleetError, match="no certificate was issued to client 9"):
-        kept.revoke(client(9))
-    (tmp_path / "n" / REVOKED).write_bytes(kept.revoke(client(2)))
+        kept.revoke([client(9)])
+    (tmp_path / "n" / REVOKED).write_bytes(kept.revoke([client(2)]))
     with pytest.raises(FleetError, match="was revoked"):
         node.admit(lost.certificate)
     assert node.admit(other.certificate) == (client(3),)

@@ -36,6 +36,7 @@ COMMANDS = {
     "export": Place("runs", "Hand runs on: CSV, LaTeX, figures, trackers."),
     "keys": Place("keys", "List the keys of a run and what they mean."),
     "data": Place("data", "List data sets, get them, see who would hold what."),
+    "fleet": Place("fleet", "Run an experiment on machines: certificates, manifests, nodes."),
     "cost": Place("cost", "What a run would cost, before it is run."),
     "theory": Place("theory", "What the papers' bounds say of a run, beside what was measured."),
 }

@@ -42,7 +42,9 @@ class Node:
         """Return the name of its folder."""
         if len(self.names) == 1:
             return str(self.names[0])
-        return f"clients-{write_numbers([name.number for name in self.names])}"
+        numbers = sorted(name.number for name in self.names)
+        written = write_numbers(numbers)
+        return f"clients-{written if len(written) <= 60 else f'{numbers[0]}-to-{numbers[-1]}'}"
 
     @property
     def binds(self) -> str | None:

@@ -173,17 +173,17 @@ class Authority:
                 file.write(json.dumps(noted) + "\n")
         return Credentials(certificates.text(made), certificates.key_text(key), self.certificate)
 
-    def revoke(self, name: Name) -> bytes:
-        """Add every certificate issued to a node until now to the list of the revoked, and return the list."""
+    def revoke(self, names: Sequence[Name]) -> bytes:
+        """Add every certificate issued to these nodes until now to the list of the revoked, and return the list."""
         assert self.folder is not None
         rows = [json.loads(row) for row in kept.read(self.folder / ISSUED).decode().splitlines()]
-        serials = [row["serial"] for row in rows if str(name) in row["names"]]
+        serials = {row["serial"]: ", ".join(row["names"]) for row in rows if {*map(str, names)} & {*row["names"]}}
         if not serials:
-            raise FleetError(f"no certificate was issued to {name.words}; nothing is revoked")
+            raise FleetError(f"no certificate was issued to {certificates.describe(names)}; nothing is revoked")
         path = self.folder / REVOKED
         known = read_revoked(path)
         before = kept.read(path).decode() if path.exists() else "# serial numbers of certificates that are refused\n"
-        added = "".join(f"{serial}  # {name}\n" for serial in serials if serial not in known)
+        added = "".join(f"{serial}  # {who}\n" for serial, who in serials.items() if serial not in known)
         kept.write(path, (before + added).encode(), replace=True)
         return kept.read(path)
 

@@ -1,0 +1,69 @@
+"""`fedge fleet` runs an experiment as processes on a network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedge.cli.common import guarded
+from fedge.errors import ConfigError
+from fedge.experiment.fleet_file import read_fleet
+from fedge.fleet import folders
+from fedge.net.fleet import Fleet
+from fedge.net.identity import NODE_DAYS
+
+app = typer.Typer(no_args_is_help=True, help="Run an experiment as processes, on one machine or on many.")
+
+FleetFile = Annotated[Path, typer.Argument(metavar="FLEET.toml", help="which node is where; see docs/fleet.md")]
+Nodes = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="folder; default: NAME-nodes")]
+
+
+@app.command("init")
+def init(
+    file: FleetFile,
+    out: Nodes = None,
+    renew: Annotated[
+        list[str] | None, typer.Option("--renew", metavar="NODE", help="a new certificate for a node; all: for each")
+    ] = None,
+    revoke: Annotated[
+        list[str] | None, typer.Option("--revoke", metavar="NODE", help="refuse what was issued to a node until now")
+    ] = None,
+    days: Annotated[
+        float, typer.Option("--days", min=0.01, max=1825, help="how long certificates are valid")
+    ] = NODE_DAYS,
+) -> None:
+    """Make an authority and a folder for each node to carry to its machine; renew or revoke certificates."""
+    with guarded():
+        if renew and revoke:
+            raise ConfigError("--renew and --revoke are two things; revoke first, then renew who is to have another")
+        fleet = read_fleet(file)
+        place = out or folders.default_folder(fleet)
+        if revoke:
+            changed = folders.revoke(fleet, place, revoke)
+            print(f"revoked what was issued to {', '.join(revoke)}; the list is in {len(changed)} folders in {place}:")
+            print("copy revoked.txt into each node's folder on its machine; a node reads it at every connection")
+        elif renew:
+            for folder in folders.renew(fleet, place, renew, days):
+                print(f"{folder}: valid until {folders.valid_until(folder)}; copy it over the one on its machine")
+        else:
+            made = folders.make_folders(fleet, place, days)
+            print(f"fleet '{fleet.name}': {len(made)} folders in {place}, certificates valid until "
+                  f"{folders.valid_until(made[0])}\n")  # fmt: skip
+            print(describe(fleet))
+            print(f"\n{place / folders.OWN_AUTHORITY} signs certificates; keep it here or in a safe.\n"
+                  "Carry each other folder to its machine (scp -rp keeps its key private).")  # fmt: skip
+
+
+def describe(fleet: Fleet) -> str:
+    """Say for each folder what its process is, where it listens and whom it dials."""
+    rows = []
+    for node in folders.every_node(fleet):
+        listens = f"listens at {node.binds}" if node.binds else ""
+        dials = ", ".join(f"{other.label} at {other.address}" for other in fleet.dialled_by(node)[:3])
+        more = len(fleet.dialled_by(node)) - 3
+        also = f" and {more} more" if more > 0 else ""
+        rows.append((node.label, "; ".join(filter(None, (listens, dials and f"dials {dials}{also}")))))
+    width = max(len(label) for label, _ in rows)
+    return "\n".join(f"  {label:{width}}  {said}" for label, said in rows)
