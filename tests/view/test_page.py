@@ -5,40 +5,25 @@ import re
 
 import pytest
 
-import fedge
 from fedge.errors import RunError
 from fedge.runner import files
 from fedge.view.page_data import page_data
 from fedge.view.report import inert, write_report
+from tests.pages import KEYS, NAMES, compare_once, copied
 
-KEYS = {"clients": 6, "cells": 3, "rounds": 3, "local_steps": 1, "edge_rounds": 2, "batch": 5}
 NASTY = "</script><script>document.title='taken'</script>"
 
 
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("page") / "compared"
-    names = ["hierfavg", "hist", "hiersfl", "sdfeel"]
-    fedge.compare(names, KEYS, device_spread=1.0, metrics="cells,clients", out=folder)
-    return folder
-
-
-def copied(folder, place, **changes):
-    """Copy a run's record and change what its run.json says."""
-    place.mkdir(parents=True)
-    for path in folder.iterdir():
-        if path.suffix in (".json", ".jsonl"):
-            (place / path.name).write_bytes(path.read_bytes())
-    about = json.loads((place / "run.json").read_text())
-    (place / "run.json").write_text(json.dumps(about | changes))
-    return place
+def compared():
+    return compare_once()
 
 
 def test_a_page_holds_what_the_records_hold(compared):
     page = page_data(compared)
     assert page["kind"] == "comparison"
     assert page["differing"] == ["algorithm"]
-    assert [run["label"] for run in page["runs"]] == ["hierfavg", "hist", "hiersfl", "sdfeel"]
+    assert [run["label"] for run in page["runs"]] == NAMES
     assert [metric["name"] for metric in page["metrics"]][:2] == ["accuracy", "loss"]
     for run in page["runs"]:
         rows = [json.loads(line) for line in (compared / run["name"] / "metrics.jsonl").read_text().splitlines()]
@@ -49,7 +34,7 @@ def test_a_page_holds_what_the_records_hold(compared):
         assert {tier: sent[-1] for tier, sent in run["tiers"].items()} == rows[-1]["bytes"]
         assert {tier: found["total"] for tier, found in run["traffic"].items()} == rows[-1]["bytes"]
         assert {change["key"] for change in run["changed"]} == {*KEYS, "device_spread", "metrics"}
-    plain, hist, split, gossip = (run["setting"] for run in page["runs"])
+    _, plain, hist, split, gossip = (run["setting"] for run in page["runs"])
     assert sum(hist["held"]["each_edge"]) < 2 * plain["held"]["model"] == 2 * plain["held"]["each_edge"][0]
     assert split["cut"]["client_parameters"] + split["cut"]["edge_parameters"] == split["model"]["parameters"]
     assert gossip["graph"]["edges"] == 3

@@ -34,6 +34,7 @@ COMMANDS = {
     "list": Place("runs", "List the runs in a folder."),
     "plot": Place("runs", "Lay runs over one another in a figure."),
     "export": Place("runs", "Hand runs on: CSV, LaTeX, figures, trackers."),
+    "board": Place("board", "Look at runs in a browser, also while they train."),
     "keys": Place("keys", "List the keys of a run and what they mean."),
     "data": Place("data", "List data sets, get them, see who would hold what."),
     "fleet": Place("fleet", "Run an experiment on machines: certificates, manifests, nodes."),

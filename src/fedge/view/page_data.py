@@ -3,7 +3,7 @@
 `page_data(folder)` returns plain values only. Whatever a record holds is text of somebody's: it is checked for its kind
 here, cut to what a page has room for, and shown as text by the page.
 
-    format, kind, name, says        kind is run, comparison or sweep; `says` is what was run, in plain words
+    format, kind, name, says        kind is run, comparison, sweep or selection; `says` is what was run, in plain words
     command, begun, ended           what to type to repeat it, and when it was made
     metrics                         columns that can be drawn, the main one first: name, title, share, falls, edges
     differing                       keys in which the runs differ
@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -150,13 +151,18 @@ def _read(path: Path) -> dict[str, Any]:
 def changed_keys(config: Mapping[str, Any]) -> list[dict[str, Any]]:
     """List the keys of a configuration that differ from the algorithm's defaults, where these are known."""
     name = config.get("algorithm")
-    defaults = Config.of({"algorithm": name}).model_dump() if name in ALGORITHMS else {}
+    defaults = defaults_of(name) if isinstance(name, str) and name in ALGORITHMS else {}
     found = []
     for key, value in config.items():
         if key == "algorithm" or (key in defaults and value == defaults[key]) or value is None:
             continue
         found.append({"key": key, "value": value, "default": defaults.get(key)})
     return found
+
+
+@cache
+def defaults_of(algorithm: str) -> Mapping[str, Any]:
+    return Config.of({"algorithm": algorithm}).model_dump()
 
 
 def _history(rows: list[Row]) -> dict[str, Any]:

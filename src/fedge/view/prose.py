@@ -149,7 +149,7 @@ def _best(runs: Sequence[Run]) -> list[str]:
 def repeat_command(kind: str, runs: Sequence[Run]) -> str | None:
     """Return the command that makes the same again, into a new folder; None where only the Python that made it can."""
     run = next((run for run in runs if run["config"]), None)
-    if run is None or (kind == "sweep" and run["command"] is None):
+    if run is None or kind == "selection" or (kind == "sweep" and run["command"] is None):
         return None
     if run["command"] is not None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -25,11 +26,16 @@ def write_report(folder: str | Path) -> Path:
 
 def page(data: dict[str, Any], live: str = "") -> str:
     """Return a page that shows these numbers; `live` names the stream that it is to follow."""
+    return document(f"{data['name']} · fedge", data | {"live": live}, SCRIPTS)
+
+
+def document(title: str, data: dict[str, Any], scripts: Sequence[str]) -> str:
+    """Return an HTML file with everything in it: style, numbers, and the scripts that show them."""
     parts = {
-        "title": escape(f"{data['name']} · fedge"),
+        "title": escape(title),
         "style": asset("page.css"),
-        "script": "\n".join(asset(f"{name}.js") for name in SCRIPTS),
-        "data": inert(data | {"live": live}),
+        "script": "\n".join(asset(f"{name}.js") for name in scripts),
+        "data": inert(data),
     }
     text = asset("page.html")
     for name, part in parts.items():

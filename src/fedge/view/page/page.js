@@ -48,6 +48,9 @@ function section(name, title, ...children) {
   return box(name, "section", { "aria-labelledby": `title-${name}` }, heading, ...children);
 }
 
+/** Return what tables of all runs are made again for. */
+const news = () => page.runs.map((run) => [run.label, run.state, run.rows, last(run.columns.round), run.reached, run.result]);
+
 // Sections
 
 function header() {
@@ -60,7 +63,7 @@ function header() {
   return stable("header", [parts, page.says, page.name, page.command, damaged.map((p) => p.textContent)], () => make("header", {}, told, damaged));
 }
 
-const home = () => make("p", { class: "home" }, make("a", { href: page.home ?? "/" }, "← all runs"));
+const home = () => make("p", { class: "home" }, make("a", { href: "/" }, "← all runs"));
 
 function command(text) {
   const said = make("code", {}, text);
@@ -75,7 +78,7 @@ function learning() {
   const metric = page.metrics.find((one) => one.name === chosen.metric) ?? page.metrics[0];
   const others = page.metrics.filter((one) => one !== metric).map((one) => figure(`small-${one.name}`, curves(one, true)));
   return section("learning", page.runs.length > 1 ? "How they learned" : "How it learned",
-    arrange(stable("results", null, () => make("div")), [stable("results-table", [page.groups, page.runs.map((r) => [r.state, r.reached])], resultsTable)]),
+    stable("results-table", news(), resultsTable),
     controls(metric), legend(), figure("curves", curves(metric, false)), box("multiples", "div", { class: "multiples" }, ...others));
 }
 
@@ -140,7 +143,7 @@ function costs() {
   const rows = visible().map(({ group }) => ({ name: group.name,
     parts: FLOWS.map(([name, tiers, slot]) => ({ name, slot, value: flow(group, tiers) })).filter((part) => part.value > 0) }));
   return section("costs", "What it cost", figure("traffic", barsPicture({ title: "Bytes sent, tier by tier", rows, kind: "bytes" })),
-    stable("costs-table", [page.groups, page.runs.map((run) => run.result)], costsTable));
+    stable("costs-table", news(), costsTable));
 }
 
 // One run, closer
@@ -249,7 +252,7 @@ render();
 if (page.live) {
   const stream = new EventSource(page.live);
   stream.addEventListener("page", (event) => {
-    page = { ...JSON.parse(event.data), live: page.live, home: page.home };
+    page = { ...JSON.parse(event.data), live: page.live };
     render();
   });
 }
