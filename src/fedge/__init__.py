@@ -8,7 +8,9 @@ if TYPE_CHECKING:
     from fedge.data import Dataset
     from fedge.errors import ConfigError, DataError, DivergenceError, FedgeError, RunError, StoppedError
     from fedge.experiment.config import Config
+    from fedge.experiment.weights_file import load_weights, save_weights
     from fedge.models import Model, from_linen, from_nnx
+    from fedge.models.weights import weights_from_torch, weights_to_torch
     from fedge.runner.result import Listener, Result
     from fedge.runner.run import run
     from fedge.studies.compare import compare
@@ -36,8 +38,12 @@ HOME = {  # where each name is defined: imported when it is asked for, since JAX
     "compare": "fedge.studies.compare",
     "from_linen": "fedge.models",
     "from_nnx": "fedge.models",
+    "load_weights": "fedge.experiment.weights_file",
     "run": "fedge.runner.run",
+    "save_weights": "fedge.experiment.weights_file",
     "sweep": "fedge.studies.sweep",
+    "weights_from_torch": "fedge.models.weights",
+    "weights_to_torch": "fedge.models.weights",
 }
 
 __all__ = [
@@ -62,8 +68,12 @@ __all__ = [
     "compare",
     "from_linen",
     "from_nnx",
+    "load_weights",
     "run",
+    "save_weights",
     "sweep",
+    "weights_from_torch",
+    "weights_to_torch",
 ]
 
 

@@ -112,7 +112,7 @@ def gather(pairs: list[str], file: Path | None, seed: int | None) -> dict[str, A
     for key in ("partition", "assign"):
         if isinstance(keys.get(key), list):
             raise ConfigError(f"{key} is a list; write it into a file, one integer a line, and give {key}=FILE.txt")
-    for key in ("data", "model", "optimizer", "partition", "assign", "task"):
+    for key in ("data", "model", "optimizer", "partition", "assign", "task", "init"):
         if str(keys.get(key)).lower() == CUSTOM:
             raise ConfigError(f"{key}=custom means an object passed in from Python; name one of: {allowed(key)}")
     return keys

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
 Weights = dict[str, Array]
 
@@ -47,5 +48,5 @@ def split(weights: Weights, chosen: Callable[[str], bool]) -> tuple[Weights, Wei
     )
 
 
-def cast(weights: Weights, dtype: jnp.dtype) -> Weights:
+def cast(weights: Mapping[str, ArrayLike], dtype: jnp.dtype) -> Weights:
     return {path: jnp.asarray(w, dtype) for path, w in weights.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,8 +41,10 @@ from fedge.experiment.network_file import read_network
 from fedge.experiment.own import load_data, settle, shape_of_data
 from fedge.experiment.target import Target, find_target
 from fedge.experiment.tasks import check_model, find_objective, outputs_of
+from fedge.experiment.weights_file import initial_weights
 from fedge.models import Model, make
 from fedge.models.own import function_of, make_own
+from fedge.models.weights import Arrays
 from fedge.plugins import call, is_name
 from fedge.updates import UPDATES
 from fedge.updates.memory import memory_bytes, remembering
@@ -65,11 +67,12 @@ class Experiment:
     clock: Clock | NetworkClock
     target: Target | None = None  # at which the run ends
     network: Network | None = None  # as measured, where one was
+    init: Arrays | None = None  # weights to start from, where they are not drawn
 
     @property
     def start(self) -> State:
-        """Return the state before round 0: one common draw of the initial model."""
-        weights = self.model.initialise(fold(self.job.key, Purpose.INIT))
+        """Return the state before round 0: one common draw of the initial model, or the weights that were given."""
+        weights: Mapping[str, Any] = self.init or self.model.initialise(fold(self.job.key, Purpose.INIT))
         return self.job.algorithm.start(tree.cast(weights, self.job.task.dtype))
 
     def evaluated(self, state: State) -> tree.Weights:
@@ -109,9 +112,10 @@ class Experiment:
 def experiment(
     config: Config, dataset: Dataset | None = None, model: Model | None = None, optimiser: Optimiser | None = None,
     objective: Objective | None = None, owner: ArrayLike | None = None, cell: ArrayLike | None = None,
+    init: Mapping[str, ArrayLike] | None = None,
 ) -> Experiment:  # fmt: skip
     """Build what a configuration names; objects passed in stand for what it calls custom. `owner` is the client of each
-    training sample, `cell` the cell of each client."""
+    training sample, `cell` the cell of each client, `init` the weights to start from."""
     dataset = dataset or load_data(config)
     objective = find_objective(config, dataset, objective)
     network = None if config.network is None else read_network(config.network)
@@ -164,7 +168,8 @@ def experiment(
         Clock(ledger, at, config.seed, work) if network is None else network_clock(config, network, ledger, at, work)
     )
     target = find_target(config, objective, edges_keep_models=algorithm.edges is not None)
-    return Experiment(config, dataset, partition, topology, model, job, clock, target, network)
+    start_from = initial_weights(config, model, init)
+    return Experiment(config, dataset, partition, topology, model, job, clock, target, network, start_from)
 
 
 def make_algorithm(config: Config, topology: Topology, model: Model) -> Algorithm:

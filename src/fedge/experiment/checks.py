@@ -46,6 +46,8 @@ def check(c: Config) -> None:
     check_network(c)
     if c.partition == "cell_iid" and c.assign != "random":
         raise ConfigError(f"partition=cell_iid decides the cells itself; leave assign={c.assign} out")
+    if c.init not in (None, CUSTOM) and not c.init.lower().endswith(".safetensors"):
+        raise ConfigError(f"init={brief(c.init)} is no file of weights; give FILE.safetensors, or leave init out")
     if c.task in TASKS:
         refuse_labels(c, c.task)
     if c.engine == "reference" and (c.devices > 1 or c.chunk > 1):

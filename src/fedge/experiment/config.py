@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
@@ -101,6 +102,9 @@ class Config(BaseModel):
         "avg_all", description="normalisation of resnet8 and resnet18"
     )
     dropout: float = Field(0.0, ge=0, le=0.99, description="dropout rate of mlp and cnn")
+    init: str | None = Field(
+        None, examples=["FILE.safetensors"], description="weights to start from, by their names; unless given, drawn"
+    )
 
     optimizer: Literal["sgd", "adam", "adamw", "rmsprop", "adagrad", "custom"] = Field(
         "sgd", description="of each client"
@@ -214,6 +218,8 @@ class Config(BaseModel):
             given.setdefault("partition", "iid")
         if "metrics" in given:
             given["metrics"] = read_metrics(given["metrics"])
+        if isinstance(given.get("init"), Path):
+            given["init"] = str(given["init"])
         if "graph" in given:
             given["graph"] = resolve_graph(given["graph"])
         if not {"rounds", "budget_seconds", "budget_bytes"} & given.keys():

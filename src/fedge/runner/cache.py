@@ -22,10 +22,10 @@ from fedge.models import own as own_models
 Views = Callable[[State, Any], tuple[Weights, Weights | None]]
 
 PER_RUN = {  # keys that do not shape a compiled program
-    "seed", "lr", "partition", "class_split", "concentration", "client_samples", "assign", "rounds", "cycles_per_bit",
-    "cpu_hz", "edge_hz", "uplink_bps", "edge_bps", "cloud_bps", "device_spread", "link_spread", "straggle", "downlink",
-    "budget_seconds", "budget_bytes", "target", "target_metric",
-    "target_mean", "train_eval", "metrics", "eval_every", "checkpoint_every", "devices", "chunk",
+    "seed", "lr", "init", "partition", "class_split", "concentration", "client_samples", "assign", "rounds",
+    "cycles_per_bit", "cpu_hz", "edge_hz", "uplink_bps", "edge_bps", "cloud_bps", "device_spread", "link_spread",
+    "straggle", "downlink", "budget_seconds", "budget_bytes", "target", "target_metric", "target_mean", "train_eval",
+    "metrics", "eval_every", "checkpoint_every", "devices", "chunk",
 }  # fmt: skip
 
 

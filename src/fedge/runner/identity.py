@@ -94,6 +94,10 @@ def objects(made: Experiment, optimiser: Optimiser | None) -> dict[str, Any]:
         found["partition"] = digest_of(array_digest(made.partition.order), array_digest(made.partition.size))
     if made.config.assign == CUSTOM:
         found["assign"] = array_digest(made.partition.cell)
+    if made.config.init == CUSTOM and made.init is not None:
+        found["init"] = digest_of(
+            *(part for path in sorted(made.init) for part in (path, array_digest(made.init[path])))
+        )
     if made.config.model == CUSTOM:
         found["model"] = model_digest(made)
     elif is_name(made.config.model):

@@ -36,16 +36,18 @@ class Given:
     objective: Objective | None = None
     partition: ArrayLike | None = None  # a client for each training sample
     assign: ArrayLike | None = None  # a cell for each client
+    init: Mapping[str, ArrayLike] | None = None  # weights to start from
 
     def take_arrays(self, keys: Keys) -> tuple[Given, dict[str, Any]]:
-        """Part the arrays given for partition or assign, by the name of the key, from the keys."""
+        """Part the arrays given for partition, assign or init, by the name of the key, from the keys."""
         arrays = {key: keys[key] for key in ("partition", "assign") if _is_array(keys.get(key))}
+        arrays |= {"init": keys["init"]} if isinstance(keys.get("init"), Mapping) else {}
         return replace(self, **arrays), {key: value for key, value in keys.items() if key not in arrays}
 
     @property
     def arrays(self) -> dict[str, Any]:
-        both = {"partition": self.partition, "assign": self.assign}
-        return {key: array for key, array in both.items() if array is not None}
+        every = {"partition": self.partition, "assign": self.assign, "init": self.init}
+        return {key: array for key, array in every.items() if array is not None}
 
     def resolve(self, keys: Keys) -> Config:
         """Return the configuration of a run in which objects passed in go before keys."""
@@ -66,7 +68,7 @@ class Given:
         """Refuse a configuration that names an object which was not passed in."""
         passed: dict[str, Any] = {"data": self.dataset, "model": self.model, "optimizer": self.optimiser}
         passed |= {"task": self.objective, **self.arrays}
-        for key in ("data", "model", "optimizer", "task", "partition", "assign"):
+        for key in ("data", "model", "optimizer", "task", "partition", "assign", "init"):
             if getattr(config, key) == CUSTOM and passed.get(key) is None:
                 raise ConfigError(
                     f"{key}=custom means an object passed in from Python; pass it (again) or name one of: "
@@ -74,7 +76,9 @@ class Given:
                 )
 
     def experiment(self, config: Config) -> Experiment:
-        return experiment(config, self.dataset, self.model, self.optimiser, self.objective, self.partition, self.assign)
+        return experiment(
+            config, self.dataset, self.model, self.optimiser, self.objective, self.partition, self.assign, self.init
+        )
 
 
 def part_model(model: Any, keys: Keys) -> tuple[Model | None, dict[str, Any]]:

@@ -35,7 +35,7 @@ from fedge.runner.checkpoint import DamagedError, Notes
 from fedge.runner.environment import environment, now
 from fedge.runner.identity import differences, digest_of, identity
 from fedge.runner.rows import NUMBERS, Row, read_rows, regular_and_last, row_of
-from fedge.runner.sources import require_same
+from fedge.runner.sources import UPDATES, require_same
 
 RUN, CONFIG, METRICS = "run.json", "config.json", "metrics.jsonl"
 SETTING = "setting.json"
@@ -239,9 +239,10 @@ def changes(record: Record, objects: Mapping[str, Any]) -> list[str]:
     """Name what has changed since a run was begun, for people to be told; refuse what makes it another run."""
     now, then = environment(int(record.about["seed"])), record.about
     changed = [key for key in ("code", "versions", "processor", "backend") if then.get(key) != now[key]]
-    if then["objects"].get("algorithm") != objects.get("algorithm"):
-        name = then["config"].get("algorithm")
-        raise RunError(f"the file that {name} stands in has changed since {record.folder} was begun; restore it")
+    for key in ("algorithm", *UPDATES):
+        if then["objects"].get(key) != objects.get(key):
+            name = then["config"].get(key)
+            raise RunError(f"the file that {name} stands in has changed since {record.folder} was begun; restore it")
     same_jax = then["versions"].get("jax") == now["versions"]["jax"]
     require_same(record.folder, then["objects"], objects, same_jax=same_jax)
     return changed

@@ -11,21 +11,24 @@ from fedge.data.own_data import is_data_file
 from fedge.data.own_numbers import is_number_file, is_ordinary
 from fedge.errors import ConfigError, RunError, brief
 from fedge.experiment.network_file import files_of
+from fedge.experiment.weights_file import is_weights_file
 from fedge.models.own import WITH_RNGS, WITHOUT
 from fedge.plugins import find, is_name, source_digest
 
 OBJECTS = {
     "data": "data set", "model": "model", "optimizer": "optimiser", "partition": "partition", "assign": "list of cells",
-    "task": "objective",
+    "task": "objective", "init": "set of initial weights",
 }  # fmt: skip
 TRACED = ("model", "optimizer", "task")  # their digests are those of programs
+UPDATES = ("codec", "down_codec", "cloud_codec", "edge_rule", "cloud_rule")
 FUNCTIONS: dict[str, tuple[tuple[str, ...], ...]] = {  # what these functions may take
-    "data": ((),), "task": (("dataset",),), "model": (WITH_RNGS, WITHOUT),
+    "data": ((),), "task": (("dataset",),), "model": (WITH_RNGS, WITHOUT), **dict.fromkeys(UPDATES, ((),)),
 }  # fmt: skip
 FILES: dict[str, Callable[[Any], bool]] = {
     "data": is_data_file,
     "partition": is_number_file,
     "assign": is_number_file,
+    "init": is_weights_file,
     "network": lambda given: given is not None,
 }
 
@@ -37,7 +40,7 @@ def sources(config: Mapping[str, Any]) -> dict[str, dict[str, str]]:
         if is_file(given := config.get(key)) and given is not None:
             found[key] = {"file": given, "sha256": _sha256(Path(given))}
     for key, takes in FUNCTIONS.items():
-        if is_name(given := config[key]):
+        if is_name(given := config.get(key)) and isinstance(given, str):
             found[key] = {"function": given, "source": source_digest(find(key, given, *takes))}
     return found
 
