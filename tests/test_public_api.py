@@ -11,7 +11,7 @@ PUBLIC = {
     "Config", "ConfigError", "DataError", "Dataset", "DivergenceError", "FedgeError", "Listener", "Model", "Result",
     "Metric", "Objective", "RunError", "StoppedError", "Sweep", "__version__", "compare", "from_linen", "from_nnx",
     "MLflow", "TensorBoard", "WandB",
-    "load_weights", "run", "save_weights", "sweep", "weights_from_torch", "weights_to_torch",
+    "load_weights", "plan", "run", "save_weights", "sweep", "weights_from_torch", "weights_to_torch",
 }  # fmt: skip
 
 

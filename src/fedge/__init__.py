@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fedge.runner.result import Listener, Result
     from fedge.runner.run import run
     from fedge.studies.compare import compare
+    from fedge.studies.planner import plan
     from fedge.studies.sweep import Sweep, sweep
     from fedge.view.trackers import MLflow, TensorBoard, WandB
 
@@ -39,6 +40,7 @@ HOME = {  # where each name is defined: imported when it is asked for, since JAX
     "from_linen": "fedge.models",
     "from_nnx": "fedge.models",
     "load_weights": "fedge.experiment.weights_file",
+    "plan": "fedge.studies.planner",
     "run": "fedge.runner.run",
     "save_weights": "fedge.experiment.weights_file",
     "sweep": "fedge.studies.sweep",
@@ -69,6 +71,7 @@ __all__ = [
     "from_linen",
     "from_nnx",
     "load_weights",
+    "plan",
     "run",
     "save_weights",
     "sweep",

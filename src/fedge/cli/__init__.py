@@ -29,6 +29,7 @@ COMMANDS = {
     "run": Place("run", "Run one algorithm."),
     "compare": Place("run", "Run several algorithms under the same conditions."),
     "sweep": Place("sweep", "Run a grid of settings over seeds: a table with intervals."),
+    "plan": Place("plan", "Find the algorithm and keys that reach a target at the least cost."),
     "reproduce": Place("reproduce", "Reproduce a paper's figures."),
     "show": Place("show", "Say what was run in a folder, and what came of it."),
     "list": Place("runs", "List the runs in a folder."),

@@ -29,6 +29,7 @@ class Purpose(IntEnum):
     CODEC = 10
     HELD_OUT = 11
     PROBE = 12
+    PLAN = 13
 
 
 def root(seed: int) -> Array:

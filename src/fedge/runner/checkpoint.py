@@ -102,10 +102,15 @@ def load(path: Path, like: State) -> tuple[State, Notes]:
     kinds = {"round": int, "identity": str, "metrics": str, "last": str}
     if stored.keys() != kinds.keys() or any(type(stored[key]) is not kind for key, kind in kinds.items()):
         raise DamagedError(f"{path} is no checkpoint of this version of fedge")
+    return as_state(arrays, like, path), Notes(**stored)
+
+
+def as_state(arrays: Arrays, like: State, path: Path) -> State:
+    """Return arrays that were read from a file as a state of the same structure as `like`."""
     wanted = by_name(like)
     if {n: (a.shape, str(a.dtype)) for n, a in arrays.items()} != {
         n: (np.shape(a), str(a.dtype)) for n, a in wanted.items()
     }:
         raise RunError(f"{path} holds the state of another model or algorithm; it cannot be continued here")
     leaves = [jnp.asarray(arrays[name]) for name in wanted]
-    return jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(like), leaves), Notes(**stored)
+    return jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(like), leaves)

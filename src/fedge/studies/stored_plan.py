@@ -19,8 +19,9 @@ from fedge.runner.run import run
 
 Plan = dict[str, dict[str, Any]]  # folder of a run, below the study's → the keys of that run
 COMPARISON, SWEEP = "compare.json", "sweep.json"
+PLANNED = "plan.json"  # holds the question of `fedge plan`, whose runs are not known beforehand
 NAMES = {COMPARISON: "comparison", SWEEP: "sweep"}
-COMMANDS = {COMPARISON: "compare", SWEEP: "sweep"}
+COMMANDS = {COMPARISON: "compare", SWEEP: "sweep", PLANNED: "plan"}
 
 
 def plan_in(folder: Path) -> Path | None:
@@ -48,8 +49,8 @@ def read_plan(path: Path) -> Plan:
 
 def resume_command(folder: Path) -> str:
     """Write what to type to go on with the study, or the run, in a folder."""
-    path = plan_in(folder)
-    return f"fedge {'run' if path is None else COMMANDS[path.name]} --resume {folder}"
+    command = next((COMMANDS[name] for name in COMMANDS if (folder / name).exists()), "run")
+    return f"fedge {command} --resume {folder}"
 
 
 def make_run(place: Path, chosen: dict[str, Any], **given: Any) -> Result:

@@ -1,0 +1,102 @@
+"""`fedge plan` finds the algorithm and the keys that reach a target at the least cost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from fedge.cli.common import (
+    HINT,
+    ConfigFile,
+    Format,
+    Out,
+    Output,
+    Seed,
+    complete_word,
+    folder_of,
+    gather,
+    guarded,
+    stop_request,
+)
+from fedge.errors import ConfigError, brief
+from fedge.experiment.config import parse
+from fedge.studies.answer import Answer
+from fedge.studies.planner import plan
+from fedge.studies.question import WORDS
+from fedge.view import terminal
+
+app = typer.Typer()
+OWN = "; ".join(f"{name}=: {what}" for name, what in WORDS.items())
+
+
+@app.command("plan", epilog=HINT)
+def plan_command(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NETWORK.toml] target=NUMBER [key=value,value ...]",
+            help="; ".join(f"{name}=: {what}" for name, what in WORDS.items())
+            + "; any keys of runs, fixed by one value "
+            "and a choice among several",
+            autocompletion=complete_word,
+        ),
+    ] = None,
+    budget: Annotated[int | None, typer.Option("--budget", help="client steps that planning takes, at most")] = None,
+    config: ConfigFile = None,
+    seed: Seed = None,
+    out: Out = None,
+    resume: Annotated[Path | None, typer.Option("--resume", metavar="DIR", help="finish the plan in DIR")] = None,
+    format: Output = Format.text,
+) -> None:
+    """Find which algorithm and which keys reach a target at the least cost, and say how sure that is."""
+    with guarded():
+        if resume is not None and (words or config or out or seed is not None or budget is not None):
+            raise ConfigError("--resume goes on with a plan as it was begun; give --resume DIR alone")
+        asked = {} if resume is not None else _asked(words or [], budget, config, seed)
+        from fedge.view.plan import PlanTicker
+
+        tell(plan(asked, out=folder_of(out), resume=resume, stop=stop_request(), tell=PlanTicker()), format)
+
+
+def _asked(words: list[str], budget: int | None, config: Path | None, seed: int | None) -> dict[str, Any]:
+    """Read a network's file, the planner's own words and the keys of runs."""
+    files = [word for word in words if "=" not in word]
+    pairs = [word for word in words if "=" in word]
+    own = [word for word in pairs if word.partition("=")[0] in WORDS]
+    asked = gather([word for word in pairs if word not in own], config, seed)
+    for word in files:
+        if not Path(word).exists():
+            raise ConfigError(f"'{brief(word)}' is neither a network's file nor of the form key=value; name algorithms "
+                              "as in algorithm=hierfavg,hist")  # fmt: skip
+        if "network" in asked:
+            raise ConfigError("the network is given twice; give it once")
+        asked["network"] = word
+    if budget is not None:
+        own.append(f"budget={budget}")
+    return asked | parse(own)
+
+
+def tell(answer: Answer, format: Format) -> None:
+    """Draw the answer, and show it."""
+    from fedge.view import plan as view  # matplotlib takes a while to import
+    from fedge.view.plots import save
+
+    found, console = answer.to_json(), Console()
+    drawn = save(view.figure(found), answer.out / "front")
+    if format is Format.json:
+        print(json.dumps(found | {"out": str(answer.out)}))
+        return
+    if found["recommended"] is not None:
+        console.print(view.table(found))
+        terminal.say(console, "→ recommended, • on the front: no other is better in all of seconds, bytes and memory")
+    missed = view.not_reached(found)
+    if missed.row_count:
+        terminal.say(console, "\nnot at the target:")
+        console.print(missed)
+    terminal.say(console, "\n" + "\n".join(view.sentences(found)))
+    terminal.say(console, f"\nplan folder: {answer.out}  (answer.json, settings.csv, "
+                          f"{', '.join(p.name for p in drawn)}; runs/ of the finals)")  # fmt: skip

@@ -1,0 +1,194 @@
+"""A plan's answer for people: tables on a terminal, and a picture."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from fedge.studies.exposure import in_words
+from fedge.view.numbers import is_share, shown, words
+from fedge.view.plots import COLOURS, tidy
+from fedge.view.progress import duration
+
+LISTED = 12  # settings of a table
+UNITS = {"seconds": "s", "bytes": "MB", "energy": "J"}
+RATES = {
+    "cpu_hz": "clients' processors", "edge_hz": "edges' processors", "uplink_bps": "clients' uplinks",
+    "edge_bps": "links between edges", "cloud_bps": "links to the cloud",
+}  # fmt: skip
+
+
+def table(found: dict[str, Any]) -> Table:
+    """Return the settings that reached the target, the cheapest first; those of the front are marked."""
+    energy = any(line["energy"] is not None for line in found["settings"])
+    table = Table(box=box.SQUARE)
+    for head in ("", "setting", "seconds", "MB sent", "client MB", *(["joules"] if energy else []), "rounds", "shows"):
+        table.add_column(head, justify="left" if head in ("", "setting", "shows") else "right")
+    lines = [line for line in found["settings"] if line["reached"]]
+    chosen = lines[:LISTED] + [line for line in lines[LISTED:] if line["front"]]
+    pick = (found["recommended"] or {}).get("name")
+    for line in chosen:
+        mark = "→" if line["name"] == pick else "•" if line["front"] else ""
+        cells = [f"{line['seconds']:,.4g}", f"{line['bytes'] / 1e6:,.4g}", f"{line['client_memory'] / 1e6:,.3g}"]
+        cells += [f"{line['energy']:,.4g}"] if energy else []
+        seen = ", ".join(what for what in line["exposes"] if what != "updates")
+        table.add_row(mark, line["name"], *cells, str(line["rounds"]), seen)
+    return table
+
+
+def not_reached(found: dict[str, Any]) -> Table:
+    """Return how far the best setting of each algorithm came that did not reach the target."""
+    metric, share = found["target"]["metric"], is_share(found["target"]["metric"])
+    table = Table(box=box.SQUARE)
+    for head in ("algorithm", "its best setting", words(metric), "after seconds", "what became of it"):
+        table.add_column(head, justify="right" if head in (words(metric), "after seconds") else "left")
+    there = {line["keys"]["algorithm"] for line in found["settings"] if line["reached"]}
+    higher = found["target"]["value"] > found["target"]["untrained"]
+    best: dict[str, Any] = {}
+    for line in found["settings"]:
+        name = line["keys"]["algorithm"]
+        if name in there:
+            continue
+        now, old = line["best"], best.get(name, {}).get("best")
+        if name not in best or (now is not None and (old is None or (now > old) == higher)):
+            best[name] = line
+    for name, line in best.items():
+        tested = line["best"] is not None
+        value = "not tested" if not tested else f"{line['best']:.1%}" if share else shown(line["best"], 4)
+        table.add_row(name, line["name"], value, f"{line['at_seconds']:,.4g}" if tested else "", line["fate"])
+    return table
+
+
+def sentences(found: dict[str, Any]) -> list[str]:
+    """Say what is recommended, how sure that is, what would change it and what it shows."""
+    effort, pick = found["effort"], found["recommended"]
+    target = found["target"]
+    goal = f"{words(target['metric'])} {_value(target['metric'], target['value'])}"
+    tried = (f"tried {effort['tried']:,} of {effort['possible']:,} settings with {effort['client_steps']:,} client "
+             f"steps (of {effort['budget']:,}{', all spent' if effort['budget_spent'] else ''})")  # fmt: skip
+    if pick is None:
+        return [f"nothing reached {goal}; {tried}"]
+    line = next(line for line in found["settings"] if line["name"] == pick["name"])
+    said = [f"recommended: {pick['name']}", f"    {pick['command']}", ""]
+    minimise, seeds = found["question"]["minimise"], pick["over_seeds"]
+    unit, scale = UNITS[minimise], 1e-6 if minimise == "bytes" else 1.0
+    if seeds["seeds"]:
+        said.append(f"how sure: {seeds['reached']} of {len(seeds['seeds'])} fresh seeds reached {goal}"
+                    f"{_spread(seeds.get(minimise), scale, unit)}")  # fmt: skip
+    else:
+        said.append(f"how sure: {goal} was reached on the seed of the search; no budget was left for others")
+    if (rival := pick["runner_up"]) is not None:
+        gap = rival["costs_more"]
+        said.append(f"          the next best, {rival['name']}, costs {gap['mean'] * scale:+,.3g} {unit}"
+                    f"{_spread(gap, scale, unit, mean=False)} on the same {rival['seeds']} seeds")  # fmt: skip
+    said.append(f"          {tried}")
+    said += _what_changes(found, pick)
+    said.append(f"it shows: {in_words(line['exposes'])}")
+    return said
+
+
+def _what_changes(found: dict[str, Any], pick: dict[str, Any]) -> list[str]:
+    said, minimise = [], found["question"]["minimise"]
+    unit, scale = UNITS[minimise], 1e-6 if minimise == "bytes" else 1.0
+    if (limit := pick["bottleneck"]) is not None:
+        said.append(f"bottleneck: {RATES.get(limit['rate'], limit['rate'])} ({limit['rate']}): twice as fast saves "
+                    f"{limit['saves_when_doubled']:.0%} of the time")  # fmt: skip
+    turns = [c for c in pick["changes"] if c["best"] != pick["name"]]
+    for c in turns:
+        how = "half" if c["factor"] == 0.5 else "twice"
+        costs = f"{c['best_cost'] * scale:,.4g} {unit} instead of {c['cost'] * scale:,.4g} {unit}"
+        said.append(f"with {how} the {c['rate']} {c['best']} is cheaper: {costs}")
+    if pick["changes"] and not turns:
+        said.append("no rate, halved or doubled, changes the choice among the settings that reached the target")
+    return said
+
+
+def _value(metric: str, value: float) -> str:
+    return f"{value:.1%}" if is_share(metric) else shown(value, 4)
+
+
+def _spread(found: dict[str, Any] | None, scale: float, unit: str, *, mean: bool = True) -> str:
+    if found is None:
+        return ""
+    said = f" in {found['mean'] * scale:,.4g} {unit}" if mean else ""
+    if found["low"] is not None:
+        said += f" ({found['low'] * scale:,.4g} to {found['high'] * scale:,.4g}, 95 %)"
+    return said
+
+
+def figure(found: dict[str, Any]) -> Figure:
+    """Draw what the settings cost that reached the target, and what each rate would do to the recommended one."""
+    drawing = Figure(figsize=(11, 4.4), layout="constrained")
+    left, right = drawing.subplots(1, 2, width_ratios=(1.2, 1))
+    _costs(left, found)
+    _tornado(right, found["recommended"])
+    return drawing
+
+
+def _costs(axes: Axes, found: dict[str, Any]) -> None:
+    lines = [line for line in found["settings"] if line["reached"]]
+    names = list(dict.fromkeys(line["keys"]["algorithm"] for line in found["settings"]))
+    most = max((line["client_memory"] for line in lines), default=1)
+    for name in names:
+        own = [line for line in lines if line["keys"]["algorithm"] == name]
+        if own:
+            axes.scatter(
+                [line["seconds"] for line in own], [line["bytes"] / 1e6 for line in own],
+                [30 + 170 * line["client_memory"] / most for line in own],
+                color=COLOURS[names.index(name) % len(COLOURS)], label=name, alpha=0.75,
+                edgecolors=["black" if line["front"] else "none" for line in own],
+            )  # fmt: skip
+    if pick := found["recommended"]:
+        axes.annotate("recommended", (pick["seconds"], pick["bytes"] / 1e6), (12, 12), textcoords="offset points",
+                      arrowprops={"arrowstyle": "-"}, fontsize=8)  # fmt: skip
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.legend(frameon=False, fontsize=8)
+    else:
+        axes.text(0.5, 0.5, "nothing reached the target", ha="center", transform=axes.transAxes)
+    axes.set_xlabel("simulated seconds to the target")
+    axes.set_ylabel("MB sent on all tiers")
+    axes.set_title("larger: more memory at a client; ringed: the front", fontsize=9)
+    tidy(axes)
+
+
+def _tornado(axes: Axes, pick: dict[str, Any] | None) -> None:
+    if pick is None or not pick["changes"]:
+        axes.axis("off")
+        return
+    rates = list(dict.fromkeys(c["rate"] for c in pick["changes"]))
+    for factor, colour in ((0.5, COLOURS[1]), (2.0, COLOURS[2])):
+        widths = [next(c["seconds"] for c in pick["changes"] if (c["rate"], c["factor"]) == (r, factor)) for r in rates]
+        said = "half as fast" if factor == 0.5 else "twice as fast"
+        axes.barh(rates, [w / pick["seconds"] - 1 for w in widths], color=colour, label=said)
+    axes.axvline(0, color="black", linewidth=0.8)
+    axes.invert_yaxis()
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x:+.0%}")
+    axes.set_xlabel("change of the recommended setting's time")
+    axes.legend(frameon=False, fontsize=8)
+    tidy(axes)
+
+
+class PlanTicker:
+    """This tells how a plan goes on: a line whenever something new begins, with the time that is left at most."""
+
+    def __init__(self) -> None:
+        self._console, self._began, self._said = Console(stderr=True), time.monotonic(), ""
+        self._first: int | None = None
+
+    def __call__(self, said: str, steps: int, most: int) -> None:
+        if not said or said == self._said:
+            return
+        self._said = said
+        if self._first is None:
+            self._first = steps
+        made = steps - self._first
+        left = (time.monotonic() - self._began) / made * (most - steps) if made else 0.0
+        rest = f"; {duration(left)} left at most" if left >= 1 else ""
+        print(f"{steps / most:4.0%}  {said}{rest}", file=self._console.file, flush=True)

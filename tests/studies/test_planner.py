@@ -1,0 +1,188 @@
+"""The planner: its pick is that of a whole grid, the same after a death, within its budget, and shows what it may."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import fedge
+from fedge.cli import app
+from fedge.errors import ConfigError
+from fedge.experiment.build import experiment
+from fedge.experiment.config import Config
+from fedge.runner.cache import ProgramCache
+from fedge.studies.exposure import exposure
+from fedge.studies.planner import plan
+from fedge.studies.sensitivity import RATES, with_rate
+from fedge.studies.trials import OF_CLIENTS, Energy, Trial
+from tests.helpers import small
+
+FIXED = {"clients": 4, "cells": 2, "batch": 5, "devices": 2, "partition": "iid", "local_steps": 2, "edge_rounds": 1,
+         "codec": "none"}  # fmt: skip
+ASKED = FIXED | {"target": 0.5, "algorithm": "hierfavg", "lr": [0.02, 0.1, 0.3], "eval_every": [2, 4], "seeds": 2,
+                 "finalists": 2, "budget": 3000}  # fmt: skip
+
+
+def call(*words):
+    return CliRunner().invoke(app, ["plan", *map(str, words)])
+
+
+class DeathError(Exception):
+    """The process is gone."""
+
+
+def test_the_pick_is_the_best_of_the_whole_grid_and_death_changes_nothing(tmp_path):
+    """Six settings; each is also run to the target by itself. The plan is killed in the race and in the finals."""
+    whole = plan(ASKED, out=tmp_path / "whole")
+    cache, cost, steps = ProgramCache(), {}, 0
+    for name, trial in whole.trials.items():
+        run = fedge.run(trial.keys | {"rounds": 200}, out=tmp_path / name.replace(" ", "_"), cache=cache)
+        cost[name] = run.reached.simulated_seconds
+        steps += run.final["round"] * run.experiment.job.steps_per_round
+    assert len(cost) == 6
+    best = min(cost.values())
+    assert whole.trials[whole.recommended].spent(whole.reached[whole.recommended]).seconds == pytest.approx(best)
+    raced = sum(trial.steps for trial in whole.trials.values())
+    assert raced < steps
+    assert whole.steps == raced + sum(f.rounds * 8 for f in whole.finals)  # 4 clients × 2 steps a round
+    assert {f.seed for f in whole.finals} == {1, 2}
+
+    heard = []
+
+    def killer(at):
+        def tell(said, steps, most):
+            heard.append(said)
+            if len(heard) == at:
+                raise DeathError
+
+        return tell
+
+    with pytest.raises(DeathError):
+        plan(ASKED, out=tmp_path / "killed", tell=killer(4))
+    with (tmp_path / "killed" / "trials.jsonl").open("a") as file:
+        file.write('{"name": "cut sho')
+    (state,) = [*(tmp_path / "killed" / "states").iterdir()][:1]
+    state.unlink()  # and one state is lost: it is trained again
+    with pytest.raises(DeathError):
+        plan(
+            resume=tmp_path / "killed",
+            tell=lambda said, *_: killer(len(heard) + 1)(said, 0, 1) if "final" in said else 0,
+        )
+    again = plan(resume=tmp_path / "killed")
+    for name in ("answer.json", "settings.csv"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert again.recommended == whole.recommended
+    assert not any((tmp_path / "whole" / "states").iterdir())
+    command = json.loads((tmp_path / "whole" / "answer.json").read_text())["recommended"]["command"].split()
+    assert command[:3] == ["fedge", "run", "hierfavg"]
+    redone = fedge.run(dict(word.split("=") for word in command[3:]), algorithm="hierfavg", out=tmp_path / "again",
+                       cache=cache)  # fmt: skip
+    assert redone.reached.simulated_seconds == pytest.approx(best)
+
+
+def test_a_budget_is_honoured_and_nothing_reached_is_an_answer(tmp_path):
+    keys = ASKED | {"target": 0.99, "budget": 700, "algorithm": "hierfavg,fedavg", "lr": 0.1, "eval_every": 2}
+    found = plan(keys, out=tmp_path / "plan")
+    assert 0 < found.steps <= 700
+    assert found.budget_spent
+    assert found.recommended is None
+    assert "not finished: the budget was spent" in found.fate.values()
+    assert all(0.1 < trial.best < 0.99 for trial in found.trials.values())
+    done = call("--resume", tmp_path / "plan")
+    assert done.exit_code == 0, done.output
+    assert "nothing reached accuracy 99.0%" in done.stdout
+    assert "not finished: the" in done.stdout
+
+
+def test_what_must_not_be_seen_or_does_not_fit_is_left_out(tmp_path):
+    """HierSFL at cut=0 shows inputs, at the hidden layer activations, both labels; the MLP's whole is 3 × 954 kB."""
+    keys = FIXED | {"target": 0.2, "algorithm": "hierfavg,hiersfl", "cut": "0,hidden", "lr": 0.1, "seeds": 1}
+    names = {}
+    for exclude in ("inputs", "inputs,activations", "labels"):
+        found = plan(keys | {"exclude": exclude}, out=tmp_path / exclude.replace(",", "-"))
+        names[exclude] = {trial.keys.get("cut", "") for trial in found.trials.values()}
+        assert found.refused
+        assert all(f"which exclude={exclude} rules out" in why for why in found.refused.values())
+    assert names == {"inputs": {"", "hidden"}, "inputs,activations": {""}, "labels": {""}}
+    with pytest.raises(ConfigError, match=r"no setting is possible: a client needs .* MB, more than 0.001 MB"):
+        plan(keys | {"client_memory": 1000, "algorithm": "hierfavg"}, out=tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["lr=0.1"], "a plan needs a target to reach"),
+        (["target=1.5"], "target=1.5 is no accuracy that a run could reach"),
+        (["target=0.5", "minimise=joy"], "minimise=joy is not allowed"),
+        (["target=0.5", "minimise=energy"], "minimise=energy needs rates of it"),
+        (["target=0.5", "exclude=faces"], "unknown kind of exposure 'faces'"),
+        (["target=0.5", "exclude=updates"], "leaves nothing to plan"),
+        (["target=0.5", "deadline=soon"], "deadline=soon is not allowed"),
+        (["target=0.5", "deadline=-1"], "deadline=-1 is not allowed"),
+        (["target=0.5", "deadline=1e-9"], "its first test would come after the deadline"),
+        (["target=0.5", "budget=0"], "budget=0 is not allowed"),
+        (["target=0.5", "algorithm=hirfavg"], "did you mean 'hierfavg'"),
+        (["target=0.5", "lrr=1"], "unknown key 'lrr'"),
+        (["target=0.5", "seed=1,2"], "seed is no choice of a plan"),
+        (["target=0.5", "lr=x,y"], "lr=x is not allowed"),
+        (["target=0.5", "budget_seconds=3"], "give deadline=SECONDS instead"),
+        (["target=0.5", "nowhere.toml"], "'nowhere.toml' is neither a network's file nor of the form key=value"),
+        (["target=0.05", "settings=1"], "is reached by the untrained model already"),
+    ],
+)
+def test_a_question_that_cannot_be_answered_gets_one_sentence(tmp_path, words, sentence):
+    fixed = [f"{key}={value}" for key, value in FIXED.items()]
+    done = call(
+        *words, *(word for word in fixed if word.partition("=")[0] not in str(words)), "--out", tmp_path / "plan"
+    )
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1), done.output
+    assert sentence in done.stderr
+    assert done.stdout == ""
+    assert not (tmp_path / "plan").exists()
+
+
+def trial_of(**keys):
+    made = small(**{"target": 0.9, "rounds": 9} | keys)
+    return Trial({"rounds": 9}, made, Energy(2.0, 0.5), 0)
+
+
+@pytest.mark.parametrize("algorithm", ["hiersfl", "sdfeel", "fedavg"])
+def test_costs_with_another_rate_are_those_of_a_run_with_it(algorithm):
+    """Half or twice of each key, against an experiment that is configured so."""
+    trial = trial_of(algorithm=algorithm)
+    moved = []
+    for rate in RATES:
+        for factor in (0.5, 2.0):
+            there = trial_of(algorithm=algorithm, **{rate: factor * getattr(trial.made.config, rate)})
+            other = with_rate(trial, rate, factor).spent(7)
+            assert other == pytest.approx(there.spent(7), rel=1e-12)
+            moved += [rate] if other.seconds != pytest.approx(trial.spent(7).seconds, rel=1e-9) else []
+    used = {"hiersfl": {"cpu_hz", "edge_hz", "uplink_bps", "cloud_bps"}, "fedavg": {"cpu_hz", "cloud_bps"},
+            "sdfeel": {"cpu_hz", "uplink_bps", "edge_bps"}}  # fmt: skip
+    assert set(moved) == used[algorithm]
+
+
+def test_energy_is_what_clients_compute_and_send():
+    """Seven clients make 6 steps a round: 2 W × 42 t_c, and half a joule for each MB of theirs."""
+    trial = trial_of(algorithm="hierfavg")
+    links = trial.made.clock.ledger.round(0)
+    sent = sum(int(links[tier].sum()) for tier in OF_CLIENTS if tier in links)
+    joules = 2.0 * 42 * trial.made.clock.rates.step_seconds + 0.5 * sent / 1e6
+    assert trial.spent(3).energy == pytest.approx(3 * joules)
+    half = Config.of({"algorithm": "hierfavg", **FIXED, "clients": 8, "participation": 0.5, "target": 0.5})
+    made = experiment(half)
+    own = Trial({}, made, Energy(client_watts=1.0), 0).spent(1)
+    assert own.energy == pytest.approx(4 * 2 * made.clock.rates.step_seconds)  # half of the clients, two steps each
+
+
+def test_what_is_seen_is_said():
+    for algorithm, keys, seen in [
+        ("fedavg", {}, {"updates"}),
+        ("hiersfl", {"cut": "0"}, {"updates", "inputs", "labels"}),
+        ("hiersfl", {"cut": "hidden"}, {"updates", "activations", "labels"}),
+        ("hiersfl", {"cut": "top"}, {"updates"}),
+    ]:
+        made = small(algorithm=algorithm, **keys)
+        assert set(exposure(made.job.algorithm, made.model.stages)) == seen
+    assert "neighbours" in exposure(small(algorithm="sdfeel").job.algorithm, ())["updates"]
