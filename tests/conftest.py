@@ -21,6 +21,7 @@ import jax
 import pytest
 
 from fedge.engine.compiled import return_memory
+from tests.browser.conftest import NO_CHROMIUM
 
 ROOM = 10**9  # bytes
 
@@ -36,6 +37,12 @@ def forget():
         jax.clear_caches()
         gc.collect()
         return_memory()
+
+
+def pytest_terminal_summary(terminalreporter):
+    skipped = terminalreporter.stats.get("skipped", [])
+    if any(NO_CHROMIUM in str(report.longrepr) for report in skipped):
+        terminalreporter.section(f"BROWSER TESTS WERE SKIPPED: {NO_CHROMIUM}", red=True, bold=True)
 
 
 def resident():
