@@ -7,6 +7,7 @@ import pytest
 
 from fedge.errors import RunError
 from fedge.runner import files
+from fedge.runner.record import command
 from fedge.view.page_data import page_data
 from fedge.view.report import inert, write_report
 from tests.pages import KEYS, NAMES, compare_once, copied
@@ -75,6 +76,12 @@ def test_text_of_a_record_stays_text(compared, tmp_path):
     assert "<script>document.title" not in text
     assert text.count("<script") == 2
     assert inert("</script>&\u2028") == '"\\u003c/script\\u003e\\u0026\\u2028"'
+
+
+def test_the_command_to_repeat_is_what_was_typed(monkeypatch):
+    for program, ours in {"/usr/bin/fedge": True, "/x/fedge/__main__.py": True, "/x/pytest/__main__.py": False}.items():
+        monkeypatch.setattr("sys.argv", [program, "run", "hist", "data=my file.csv"])
+        assert command() == ("fedge run hist 'data=my file.csv'" if ours else None)
 
 
 def test_a_page_shows_what_is_left_of_a_damaged_run(compared, tmp_path):

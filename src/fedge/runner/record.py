@@ -162,6 +162,13 @@ class Record:
         return stored if all(isinstance(stored.get(key), kind) for key, kind in kinds.items()) else None
 
 
+def command() -> str | None:
+    """Return what was typed, where fedge itself was; `python -m fedge` has its __main__.py for a name."""
+    program = Path(sys.argv[0])
+    ours = program.name == "fedge" or (program.name, program.parent.name) == ("__main__.py", "fedge")
+    return shlex.join(["fedge", *sys.argv[1:]]) if ours else None
+
+
 def begin(folder: Path, config: Mapping[str, Any], objects: Mapping[str, Any], **facts: Any) -> Record:
     """Write what is known before the first round; the folder is `claim`ed and locked."""
     made_by = environment(int(config["seed"]))
@@ -169,7 +176,7 @@ def begin(folder: Path, config: Mapping[str, Any], objects: Mapping[str, Any], *
         "identity": identity(config, objects, made_by["code"]),
         "state": RUNNING,
         "begun": now(),
-        "command": shlex.join(["fedge", *sys.argv[1:]]) if Path(sys.argv[0]).name in ("fedge", "__main__.py") else None,
+        "command": command(),
         **made_by,
         **facts,
         "objects": dict(objects),

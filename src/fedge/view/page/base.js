@@ -47,6 +47,7 @@ function bytes(count, significant = 3) {
 }
 
 function seconds(count) {
+  if (count > 0 && count < 0.95) return `${Number(count.toPrecision(2))} s`;
   const [value, unit] = count >= 10000 ? [count / 3600, "h"] : [count, "s"];
   return `${value.toLocaleString("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 })} ${unit}`;
 }
