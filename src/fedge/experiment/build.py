@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
@@ -38,6 +37,7 @@ from fedge.engine import Job
 from fedge.errors import ConfigError
 from fedge.experiment.config import Config
 from fedge.experiment.network_file import read_network
+from fedge.experiment.optimisers import Optimiser, build_optimiser, check_optimiser
 from fedge.experiment.own import load_data, settle, shape_of_data
 from fedge.experiment.target import Target, find_target
 from fedge.experiment.tasks import check_model, find_objective, outputs_of
@@ -53,7 +53,6 @@ from fedge.updates.memory import memory_bytes, remembering
 CYCLES_PER_BIT = {"resnet18": 10_230, "resnet8": 230}
 MANY_EDGES = 700  # with so many a graph takes about a second, and with 2,000 ten, which is announced
 log = logging.getLogger(__name__)
-Optimiser = Callable[[Array], optax.GradientTransformation]
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +139,7 @@ def experiment(
         trainable=model.trainable,
         sampler=SAMPLERS[config.sampler],
         batch=config.batch,
-        optimiser=optimiser or build_optimiser(config),
+        optimiser=build_optimiser(config) if optimiser is None else optimiser,
         scale=dataset.scale,
         dtype=jnp.dtype(config.dtype),
         objective=objective,
@@ -155,6 +154,8 @@ def experiment(
         task = replace(task, split=Split(trained, on_client, at_edge, model.stage_of, objective))
     job = Job(algorithm, task, data, root(config.seed), config.lr, config.participation, config.chunk, config.devices)
     weights = jax.eval_shape(lambda: tree.cast(model.initialise(job.key), task.dtype))
+    if optimiser is not None:
+        check_optimiser(optimiser, tree.split(weights, model.trainable.__contains__)[0], config.local_steps)
     state = jax.eval_shape(algorithm.start, weights)
     check_memory(algorithm, state, config.participation)
     ledger = Ledger(
@@ -288,21 +289,3 @@ def make_model(config: Config, shape: tuple[int, ...], classes: int) -> Model:
         "resnet18": {"bn": config.bn},
     }
     return make(config.model, shape, classes, **options[config.model])
-
-
-def build_optimiser(config: Config) -> Optimiser:
-    """Client optimisers come from optax; the learning rate stays a traced value, so a sweep compiles once."""
-    decay = config.weight_decay
-
-    def optimiser(lr: Array) -> optax.GradientTransformation:
-        match config.optimizer:
-            case "sgd":
-                step = optax.sgd(lr, momentum=config.momentum or None)
-                return optax.chain(optax.add_decayed_weights(decay), step) if decay else step
-            case "adamw":
-                return optax.adamw(lr, weight_decay=decay)
-            case name:
-                step = {"adam": optax.adam, "rmsprop": optax.rmsprop, "adagrad": optax.adagrad}[name](lr)
-                return optax.chain(optax.add_decayed_weights(decay), step) if decay else step
-
-    return optimiser

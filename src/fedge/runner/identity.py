@@ -21,8 +21,9 @@ import numpy as np
 from fedge.algorithms import algorithm
 from fedge.core.keys import root
 from fedge.data import DATASETS, Dataset
-from fedge.experiment.build import Experiment, Optimiser
+from fedge.experiment.build import Experiment
 from fedge.experiment.checks import CUSTOM
+from fedge.experiment.optimisers import Optimiser
 from fedge.models import Model
 from fedge.plugins import is_name, source_digest
 from fedge.runner.sources import sources

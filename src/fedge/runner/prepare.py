@@ -14,9 +14,10 @@ from fedge.core.objective import Objective
 from fedge.data import Dataset
 from fedge.engine import Engine
 from fedge.errors import ConfigError
-from fedge.experiment.build import Experiment, Optimiser, experiment
+from fedge.experiment.build import Experiment, experiment
 from fedge.experiment.checks import CUSTOM
 from fedge.experiment.config import Config, allowed
+from fedge.experiment.optimisers import Optimiser
 from fedge.models import Model
 from fedge.runner import device, identity
 from fedge.runner.cache import ProgramCache

@@ -17,8 +17,9 @@ import jax
 from fedge.core.objective import Objective
 from fedge.data import Dataset
 from fedge.errors import ConfigError, RunError
-from fedge.experiment.build import Experiment, Optimiser
+from fedge.experiment.build import Experiment
 from fedge.experiment.config import Config
+from fedge.experiment.optimisers import Optimiser
 from fedge.models import Model
 from fedge.runner import device, files, identity, record, sources
 from fedge.runner.cache import ProgramCache

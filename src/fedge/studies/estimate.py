@@ -19,8 +19,9 @@ from fedge.core.objective import Objective
 from fedge.core.update import PLAIN
 from fedge.data import Dataset
 from fedge.errors import ConfigError, RunError
-from fedge.experiment.build import Experiment, Optimiser
+from fedge.experiment.build import Experiment
 from fedge.experiment.config import Config
+from fedge.experiment.optimisers import Optimiser
 from fedge.models import Model
 from fedge.runner import checkpoint, record, sources
 from fedge.runner.loop import is_finite

@@ -23,7 +23,8 @@ from fedge.core.objective import Objective
 from fedge.data import Dataset
 from fedge.data.own_data import is_own
 from fedge.errors import ConfigError, DivergenceError, RunError, StoppedError
-from fedge.experiment.build import Experiment, Optimiser
+from fedge.experiment.build import Experiment
+from fedge.experiment.optimisers import Optimiser
 from fedge.experiment.own import load_data
 from fedge.experiment.target import Target
 from fedge.models import Model

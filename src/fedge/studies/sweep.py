@@ -16,9 +16,9 @@ from typing import Any
 from fedge.core.objective import Objective
 from fedge.data import Dataset
 from fedge.errors import ConfigError, DivergenceError, RunError
-from fedge.experiment.build import Optimiser
 from fedge.experiment.checks import CUSTOM
 from fedge.experiment.config import Config
+from fedge.experiment.optimisers import Optimiser
 from fedge.models import Model
 from fedge.runner import files, record
 from fedge.runner.cache import ProgramCache
