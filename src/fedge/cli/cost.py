@@ -3,18 +3,42 @@
 from __future__ import annotations
 
 import json
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from fedge.cli.common import HINT, ConfigFile, Format, Output, Pairs, gather, guarded
+from fedge.cli.common import HINT, NAMES, ConfigFile, Format, Output, Pairs, complete_word, gather, guarded
 from fedge.errors import ConfigError
 from fedge.experiment.build import cut_prices
 from fedge.experiment.config import Config
 from fedge.runner import device
+from fedge.runner.expected import expected_costs
 from fedge.view import terminal
+from fedge.view.expected import cost_lines
 
 app = typer.Typer(no_args_is_help=True, help="What a run would cost, before it is run.")
+
+
+@app.command("run", epilog=HINT)
+def cost_run(
+    algorithm: Annotated[
+        str | None, typer.Argument(help=f"one of: {NAMES}", show_default=False, autocompletion=complete_word)
+    ] = None,
+    pairs: Pairs = None,
+    config: ConfigFile = None,
+    format: Output = Format.text,
+) -> None:
+    """Say what a run would cost without training it: seconds, bytes, multiply-adds, memory, and who sets its pace."""
+    with guarded():
+        keys = gather(pairs or [], config, None) | ({} if algorithm is None else {"algorithm": algorithm})
+        chosen = Config.of(keys)
+        device.prepare()
+        found = expected_costs(chosen)
+        if format is Format.json:
+            print(json.dumps(found))
+        else:
+            terminal.say(Console(), cost_lines(found))
 
 
 @app.command("cuts", epilog=HINT)

@@ -92,9 +92,9 @@ class Network:
         return " ".join(f"{a}-{b}" for a, b in sorted(self.links or {}) if a < b)
 
     @property
-    def asks_when(self) -> bool:
-        """Say whether some client is off at times."""
-        return any(client.on is not None for client in self.clients)
+    def memories(self) -> list[float]:
+        """List the memory of each client and each edge."""
+        return [*(client.memory for client in self.clients), *(edge.memory for edge in self.edges)]
 
     def step_seconds(self, bits: float, cycles_per_bit: float) -> NDArray[np.float64]:
         """Return how long each client's step on the whole model takes."""

@@ -36,6 +36,7 @@ from fedge.data import Dataset, Partition, distribute
 from fedge.engine import Job
 from fedge.errors import ConfigError
 from fedge.experiment.config import Config
+from fedge.experiment.holding import holdings, limits_memory, require_memory_of
 from fedge.experiment.network_file import read_network
 from fedge.experiment.optimisers import Optimiser, build_optimiser, check_optimiser
 from fedge.experiment.own import load_data, settle, shape_of_data
@@ -168,6 +169,10 @@ def experiment(
     clock = (
         Clock(ledger, at, config.seed, work) if network is None else network_clock(config, network, ledger, at, work)
     )
+    if network is not None and limits_memory(network):
+        found = holdings(algorithm, task, model, ledger, dataset, partition)
+        what = f"{config.algorithm} with model={config.model} and batch={config.batch}"
+        require_memory_of(network, found, what, has_edges=algorithm.has_edges)
     target = find_target(config, objective, edges_keep_models=algorithm.edges is not None)
     start_from = initial_weights(config, model, init)
     return Experiment(config, dataset, partition, topology, model, job, clock, target, network, start_from)
