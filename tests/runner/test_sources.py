@@ -127,6 +127,21 @@ def test_a_function_is_found_again_or_missed(here):
         fedge.run(resume="one", rounds=3)
 
 
+def test_a_codec_of_ones_own_must_be_what_it_was(here):
+    """No traced operations of it are kept, so the whole file must be the same."""
+    source = here / "my_codec.py"
+    source.write_text("from fedge.updates.int8 import int8\n\n\ndef mine():\n    return int8()\n")
+    fedge.run(SHORT | {"data": "mine.npz", "partition": "iid", "clients": 4, "codec": "my_codec:mine"}, out="one")
+    assert about("one")["objects"]["codec"].keys() == {"function", "source"}
+    source.write_text(source.read_text() + "# changed\n")
+    with pytest.raises(RunError, match="the file that my_codec:mine stands in has changed since one was begun; re"):
+        fedge.run(resume="one", rounds=2)
+    source.unlink()
+    sys.modules.pop("my_codec")
+    with pytest.raises(RunError, match="is not found: codec=my_codec:mine: there is no module my_codec"):
+        fedge.run(resume="one", rounds=2)
+
+
 def test_programs_and_images_are_not_shared_where_data_may_differ_by_seed(here):
     from fedge.experiment.build import experiment
     from fedge.experiment.config import Config

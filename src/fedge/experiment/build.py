@@ -73,7 +73,8 @@ class Experiment:
     def start(self) -> State:
         """Return the state before round 0: one common draw of the initial model, or the weights that were given."""
         weights: Mapping[str, Any] = self.init or self.model.initialise(fold(self.job.key, Purpose.INIT))
-        return self.job.algorithm.start(tree.cast(weights, self.job.task.dtype))
+        state = self.job.algorithm.start(tree.cast(weights, self.job.task.dtype))
+        return jax.tree.map(jnp.asarray, state)  # a plain number too, as it will be after a round
 
     def evaluated(self, state: State) -> tree.Weights:
         """Return u, the model that is tested, with its running statistics in order."""
