@@ -14,10 +14,10 @@ from fedge.net.identity import Authority, server_credentials
 from fedge.net.log_file import LogFile, note
 from fedge.net.metrics import FAMILIES, Exporter, text_of
 from fedge.net.names import CLOUD, OPERATOR, client, edge
-from fedge.net.status import METHOD, Status, ask, facts_of, handler, status_of
+from fedge.net.status import METHOD, SERVICE, Status, ask, facts_of, handler, status_of
+from fedge.net.watched import watched
 
 grpc = pytest.importorskip("grpc")
-SERVICE = "fedge.Fleet"
 BUSY = Status(
     CLOUD, 3, 5, (edge(0), edge(1)),
     {"cloud_to_edge": {edge(0): (1000, 20), edge(1): (500, 10)}, "edge_to_cloud": {edge(0): (7, 1)}},
@@ -62,15 +62,15 @@ def test_a_status_that_cannot_be_is_refused(change):
 def test_the_operator_is_told_and_nobody_else():
     authority = Authority.create("demo")
     with telling(authority.issue(CLOUD), BUSY) as address:
-        assert ask(address, CLOUD, authority.issue(OPERATOR), SERVICE) == BUSY
+        assert ask(address, CLOUD, authority.issue(OPERATOR)) == BUSY
         with pytest.raises(
             FleetError, match=r"the cloud refuses: a certificate of client 1 was shown for the operator"
         ):
-            ask(address, CLOUD, authority.issue(client(1)), SERVICE)
+            ask(address, CLOUD, authority.issue(client(1)))
         with pytest.raises(FleetError, match="a certificate of the cloud was shown for edge 0"):
-            ask(address, edge(0), authority.issue(OPERATOR), SERVICE)
+            ask(address, edge(0), authority.issue(OPERATOR))
     with pytest.raises(OSError, match="refused"):
-        ask(address, CLOUD, authority.issue(OPERATOR), SERVICE)
+        ask(address, CLOUD, authority.issue(OPERATOR))
 
 
 def test_prometheus_reads_the_metrics():
@@ -131,3 +131,25 @@ def test_what_happens_is_a_line_of_json(tmp_path):
     assert (second["round"], second["message"]) == (None, 'edge 1 runs "100 %"')
     assert (third["event"], third["message"]) == ("log", "edge 1 lost client 4\nfor good")
     assert first["time"].endswith("Z")
+
+
+def test_a_node_is_watched_until_its_block_ends(tmp_path):
+    logger = logging.getLogger("fedge")
+    before, level = list(logger.handlers), logger.level
+    logger.setLevel(logging.INFO)
+    try:
+        with watched(edge(1), lambda: Status(edge(1), 4), tmp_path / "log.jsonl", "0"):
+            note("round", "edge 1 has ended round 4", round=4)
+            (place,) = [json.loads(row)["message"] for row in (tmp_path / "log.jsonl").read_text().splitlines()][:1]
+            with urllib.request.urlopen(place.rpartition(" ")[2]) as answer:
+                assert b'fedge_rounds_total{node="edge-1"} 4' in answer.read()
+        with (
+            pytest.raises(FleetError, match="metrics cannot be at here; give PORT, or HOST:PORT"),
+            watched(edge(1), lambda: BUSY, tmp_path / "log.jsonl", "here"),
+        ):
+            pass
+    finally:
+        logger.setLevel(level)
+    assert logger.handlers == before
+    note("round", "nobody hears this")
+    assert len((tmp_path / "log.jsonl").read_text().splitlines()) == 2

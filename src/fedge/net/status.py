@@ -16,7 +16,7 @@ from fedge.net.names import OPERATOR, Name
 from fedge.net.wire import NOTHING, Facts, Head, Message, pack, read_body, read_head, require
 
 STATUS = "status"  # the kind of both messages
-METHOD = "Status"
+SERVICE, METHOD = "fedge.Fleet", "Status"
 SECONDS = 10.0  # for an answer
 
 
@@ -101,13 +101,13 @@ def handler(me: Name, own: Credentials | None, read: Callable[[], Status]) -> An
     return grpc.unary_unary_rpc_method_handler(answer)
 
 
-def ask(address: str, node: Name, own: Credentials, service: str) -> Status:
+def ask(address: str, node: Name, own: Credentials) -> Status:
     """Ask a node how it is doing; a node that does not answer is an OSError."""
     import grpc
 
     with dial(address, own, node) as channel:
         try:
-            found = channel.unary_unary(f"/{service}/{METHOD}")(
+            found = channel.unary_unary(f"/{SERVICE}/{METHOD}")(
                 _packed(Message(STATUS, OPERATOR, node)), timeout=SECONDS
             )
         except grpc.RpcError as problem:
