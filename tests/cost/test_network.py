@@ -174,3 +174,16 @@ def test_no_link_carries_more_than_its_rate_and_permuting_clients_changes_nothin
         Steps(steps.client[order], steps.edge),
     )
     np.testing.assert_allclose(again.advance(clock.start, 0), end, rtol=1e-9)
+
+
+def test_time_off_is_told_from_time_on_a_link():
+    """As above: of 21 s the client is off for 9 + 9, computes for 2 and sends for 1; then nothing takes time."""
+    bits = float(8 * made("hierfavg", clients=3, cells=2, partition="iid", local_steps=2, edge_rounds=1)
+                 .clock.ledger.cell_bytes(0)[0])  # fmt: skip
+    off = Availability.of("it", [(0, 1)], 10)
+    clients = tuple(Client(str(n), n % 2, Processor(), Both(bits, bits), on={1: off}.get(n)) for n in range(3))
+    clock = hand("hierfavg", clients, (Edge("a"), Edge("b")), [1, 1, 1], backhaul=Both(1e30, 1e30))
+    paths = [Path() for _ in clock.start]
+    clock.advance(clock.start, 0, None, paths)
+    spans = {span.does: span.seconds for span in paths[0].spans if span.who == "client 1"}
+    assert spans == {"is off": pytest.approx(18), "computes": pytest.approx(2), "sends and receives": pytest.approx(1)}

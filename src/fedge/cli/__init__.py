@@ -39,6 +39,7 @@ COMMANDS = {
     "keys": Place("keys", "List the keys of a run and what they mean."),
     "data": Place("data", "List data sets, get them, see who would hold what."),
     "fleet": Place("fleet", "Run an experiment on machines: certificates, manifests, nodes."),
+    "network": Place("network", "A network as measured: make an example, look at one."),
     "cost": Place("cost", "What a run would cost, before it is run."),
     "theory": Place("theory", "What the papers' bounds say of a run, beside what was measured."),
 }

@@ -65,6 +65,16 @@ class Availability:
         """Return the share of time that the device is on, in the long run."""
         return self._on / self.repeat if math.isfinite(self.repeat) else 1.0
 
+    def off_between(self, begin: float, end: float) -> float:
+        """Return for how many of these seconds the device is off."""
+        return end - begin - (self._on_until(end) - self._on_until(begin))
+
+    def _on_until(self, now: float) -> float:
+        """This is F(t)."""
+        base, here = self._split(now)
+        before = round(base / self.repeat) * self._on if base else 0.0
+        return before + sum(max(0.0, min(here, end) - start) for start, end in self.intervals)
+
     def state(self, now: float) -> tuple[bool, float]:
         """Say whether the device is on from `now` on, and until when that stays so."""
         base, here = self._split(now)

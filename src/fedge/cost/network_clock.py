@@ -27,6 +27,7 @@ from fedge.cost.events import Activities, Course, limit_of
 from fedge.cost.ledger import Ledger
 from fedge.cost.network import Both, Client, Edge, Network, Processor
 from fedge.cost.path import Path, Span
+from fedge.cost.sharing import OWN
 from fedge.cost.waits import Waits
 
 KEPT = 512  # stages that are remembered
@@ -142,7 +143,7 @@ class NetworkClock:
         """Return how long each client of a cell is busy in an edge round that begins then, and how long it takes."""
         steps, cut, ones = self.ledger.algorithm.schedule.local_steps, self.ledger.cut, np.ones(len(members))
         if cut is None:
-            outcome = self._stage(members, begin, Stage(down * ones, steps * work, up * ones))
+            outcome = self.stage(members, begin, Stage(down * ones, steps * work, up * ones))
             path.add(outcome.spans)
             return outcome.each, outcome.seconds
         part, sent, back = cut.client_work * work, 8.0 * cut.up * ones, 8.0 * cut.down * ones
@@ -155,7 +156,7 @@ class NetworkClock:
             *[(next_, at_edge, alike)] * ((steps - 1) // alike),
             (last, at_edge, 1),
         ]:
-            outcome = self._stage(members, begin + took + wait, stage)
+            outcome = self.stage(members, begin + took + wait, stage)
             path.add((Span(self._edge(d), "computes", wait), *outcome.spans), times)
             each += times * (wait + outcome.each)
             took += times * (wait + outcome.seconds)
@@ -170,7 +171,7 @@ class NetworkClock:
         """Say whether it matters when these clients begin, or somebody wants to hear of every moment."""
         return self.watch is not None or bool(self._leaves[members].any())
 
-    def _stage(self, members: NDArray[np.int32], begin: float, stage: Stage) -> Outcome:
+    def stage(self, members: NDArray[np.int32], begin: float, stage: Stage) -> Outcome:
         """Let these clients begin at one moment, and return how it went; what was asked before is remembered."""
         if self._depends_on_time(members):
             return self._simulate(members, begin, stage)
@@ -193,7 +194,7 @@ class NetworkClock:
         each = course.end[[sent for *_, sent in chains]] - begin
         last = int(each.argmax())
         who = f"client {self.network.clients[members[last]].name}"
-        return Outcome(each, tuple(self._span(net, course, one, who) for one in chains[last]))
+        return Outcome(each, tuple(span for one in chains[last] for span in self._spans(net, course, one, who)))
 
     def _follow(self, net: Activities) -> Course:
         return net.follow(None if self.watch is None else partial(self.watch, net))
@@ -222,7 +223,7 @@ class NetworkClock:
         """Let all edges send their models to the cloud, and get the next one where downlinks take time."""
         far = self.ledger.edge_bytes(index)
         up, down = (timed_bits(self.ledger, self.unbilled, size) for size in (far.up, far.down))
-        arrived, spans = self._with_cloud(ready, up, "up")
+        arrived, spans = self.with_cloud(ready, up, "up")
         if waits is not None:
             waits.at_cloud(arrived)
         last = int(arrived.argmax())
@@ -231,19 +232,19 @@ class NetworkClock:
         after = np.full_like(arrived, arrived.max())
         if not self.downlink:
             return after
-        after, spans = self._with_cloud(after, down, "down")
+        after, spans = self.with_cloud(after, down, "down")
         for path, span in zip(paths, spans, strict=True):
             path.add((span,))
         return after
 
-    def _with_cloud(self, ready: Times, bits: Times, way: str) -> tuple[Times, list[Span]]:
+    def with_cloud(self, ready: Times, bits: Times, way: str) -> tuple[Times, list[Span]]:
         net, n, shared = Activities(self.capacity), Both._fields.index(way), SharedLink("backhaul", way)
         sent = [
             net.send(float(bits[d]), edge.to_cloud[n], (SharedLink("line", way, d), shared), [net.at(float(ready[d]))])
             for d, edge in enumerate(self.network.edges)
         ]
         course = self._follow(net)
-        return course.end[sent], [self._span(net, course, one, self._edge(d)) for d, one in enumerate(sent)]
+        return course.end[sent], [self._spans(net, course, one, self._edge(d))[1] for d, one in enumerate(sent)]
 
     def _exchange(self, ready: Times, bits: Times, paths: list[Path]) -> Times:
         """Make one gossip exchange."""
@@ -261,18 +262,22 @@ class NetworkClock:
     def _edge(self, d: int) -> str:
         return f"edge {self.network.edges[d].name}"
 
-    def _span(self, net: Activities, course: Course, id_: int, who: str) -> Span:
-        """Say who or what it was that an activity took its time for."""
-        activity, seconds = net.all[id_], float(course.end[id_] - course.begin[id_])
+    def _spans(self, net: Activities, course: Course, id_: int, who: str) -> tuple[Span, ...]:
+        """Say who or what it was that an activity took its time for, and for how long its device was off."""
+        activity, begin, end = net.all[id_], float(course.begin[id_]), float(course.end[id_])
+        off = 0.0 if activity.owner is None else activity.owner.off_between(begin, end)
+        pause, seconds = Span(who, "is off", off), end - begin - off
         if activity.rate is None:
-            return Span(who, "computes", seconds)
-        limit = limit_of(activity, course.held[id_]) if seconds > 0 else None
+            return pause, Span(who, "computes", seconds)
+        held = course.held[id_].copy()
+        held[OWN] -= off
+        limit = limit_of(activity, held)
         if not isinstance(limit, SharedLink):
-            return Span(who, "sends and receives", seconds)
+            return pause, Span(who, "sends and receives", seconds)
         if limit.kind == "backhaul":
-            return Span("backhaul", f"is full ({limit.way})", seconds)
+            return pause, Span("backhaul", f"is full ({limit.way})", seconds)
         does = "is full towards the cloud" if limit.kind == "line" else "is full towards its clients"
-        return Span(self._edge(limit.edge), f"{does} ({limit.way})", seconds)
+        return pause, Span(self._edge(limit.edge), f"{does} ({limit.way})", seconds)
 
 
 def as_network(clock: Clock) -> NetworkClock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -60,3 +61,17 @@ def _rows(path: Path) -> list[dict[str, str]]:
                 "give one for each"
             )
     return [{key: word.strip() for key, word in zip(heading, line, strict=True) if word.strip()} for line in lines[1:]]
+
+
+EXAMPLES = Path(__file__).parent / "networks"
+
+
+def examples() -> dict[str, str]:
+    """Return the example networks by name: each one's text, which says where its numbers come from."""
+    return {path.stem: path.read_text(encoding="utf-8") for path in sorted(EXAMPLES.glob("*.toml"))}
+
+
+def about(text: str) -> str:
+    """Return the first sentence of an example: what it is."""
+    comment = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
+    return " ".join(line.lstrip("# ") for line in comment).partition(". ")[0]

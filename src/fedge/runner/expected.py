@@ -14,6 +14,7 @@ from fedge.core import tree
 from fedge.core.client import normalise
 from fedge.core.keys import root
 from fedge.core.sampling import participants
+from fedge.cost.bottlenecks import Bottleneck, bottlenecks
 from fedge.cost.clock import Clock
 from fedge.cost.network_clock import NetworkClock, as_network
 from fedge.cost.path import Path, Span
@@ -139,3 +140,12 @@ def _sum(paths: list[Path]) -> Path:
     for path in paths:
         whole.add(path.spans)
     return whole
+
+
+def bottlenecks_of(config: Config) -> tuple[list[Bottleneck], str]:
+    """Return what takes longest on each tier of a configuration's network, and what was asked about, in words."""
+    made = experiment(config, _stand_in(config))
+    assert isinstance(made.clock, NetworkClock)
+    model = f"{made.model.name} ({made.model.parameters:,} parameters)"
+    what = f"{made.config.algorithm}, {model} and batch {made.config.batch}"
+    return bottlenecks(made.clock), what
