@@ -56,7 +56,7 @@ class Board:
 
     def runs(self, request: Request) -> Response:
         name = self.listing.folder.resolve().name or "/"
-        return HTMLResponse(document(f"{name} · fedge", {"name": name, "rows": self.listing.rows()}, LIST_SCRIPTS))
+        return HTMLResponse(document(f"{name} · fedge", {"name": name, "rows": self.listing.latest()}, LIST_SCRIPTS))
 
     def page(self, request: Request) -> Response:
         """Show a run, a study, or several laid over one another: /page?of=NAME&of=NAME."""
@@ -181,10 +181,12 @@ def serve(folder: Path, host: str, place: socket.socket, stop: StopRequest | Non
             board.closing.set()
 
         watching = asyncio.create_task(watch())
+        reading = asyncio.create_task(run_in_threadpool(board.listing.rows))  # before somebody asks
         try:
             await server.serve(sockets=[place])
         finally:
             watching.cancel()
+            await reading
 
     with stop.heard() if stop is not None else contextlib.nullcontext(), contextlib.suppress(KeyboardInterrupt):
         asyncio.run(main())

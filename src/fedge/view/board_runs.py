@@ -6,6 +6,7 @@ written or somebody else's: a run that cannot be read is a row with a sentence.
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -16,10 +17,10 @@ from typing import Any, NamedTuple
 from fedge.errors import RunError, brief
 from fedge.runner.inspect import state_of
 from fedge.runner.record import LEDGER, METRICS, RESULT, RUN, RUNNING, SETTING, read_about
-from fedge.runner.rows import Row, row_of, tested
+from fedge.runner.rows import Row, tested
 from fedge.studies.stored_plan import plan_in
 from fedge.view.numbers import is_share, words
-from fedge.view.page_data import changed_keys, page_data, runs_in, selection
+from fedge.view.page_data import changed_keys, is_number, page_data, runs_in, selection
 
 SECOND = 1.0  # between two looks at the same file
 SHARE = 0.1  # of the time that may go into looking at the list
@@ -79,6 +80,10 @@ class Listing:
                 now = time.monotonic()
                 self._again = now + max(SECOND, (now - began) / SHARE)
             return self._rows
+
+    def latest(self) -> list[dict[str, Any]]:
+        """Return the rows of the last look, so that nobody waits for the next one."""
+        return self._rows or self.rows()
 
     def places(self, names: Sequence[str]) -> list[Path]:
         """Return where runs and studies of these names lie."""
@@ -143,7 +148,7 @@ class Listing:
         return Known(look, row, about)
 
 
-def sampled(path: Path) -> list[str]:
+def sampled(path: Path) -> list[bytes]:
     """Return some lines of a run's metrics, the last whole one with them."""
     try:
         with path.open("rb") as file:
@@ -155,22 +160,18 @@ def sampled(path: Path) -> list[str]:
     except OSError:
         return []
     count = min(POINTS, len(lines))
-    chosen = [lines[(len(lines) - 1) * n // max(count - 1, 1)] for n in range(count)]
-    return [line.decode(errors="replace") for line in chosen]
+    return [lines[(len(lines) - 1) * n // max(count - 1, 1)] for n in range(count)]
 
 
-def curve(lines: Sequence[str], path: Path) -> dict[str, Any]:
-    """Return how the main metric went, and what it came to."""
-    rows: list[Row] = [row_of(line, path) for line in lines]
-    if not rows or not tested(rows[-1]):
-        return {}
-    main = tested(rows[-1])[0]
-    values = [row.get(main) for row in rows]
-    numbers = [value if isinstance(value, float | int) else None for value in values]
-    return {
-        "metric": words(main),
-        "value": numbers[-1],
-        "share": is_share(main),
-        "spark": numbers,
-        "round": rows[-1]["round"],
-    }
+def curve(lines: Sequence[bytes], path: Path) -> dict[str, Any]:
+    """Return how the main metric went, and what it came to; of each line no more is checked than is shown of it."""
+    try:
+        rows: list[Row] = [json.loads(line) for line in lines]
+        main = next(iter(tested(rows[-1])), None) if rows else None
+        if main is None:
+            return {}
+        numbers = [value if is_number(value := row.get(main)) else None for row in rows]
+        number = int(rows[-1]["round"])
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise RunError(f"{path} is damaged (a line is no row of a run); restore it") from None
+    return {"metric": words(main), "value": numbers[-1], "share": is_share(main), "spark": numbers, "round": number}

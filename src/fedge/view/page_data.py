@@ -174,17 +174,17 @@ def _history(rows: list[Row]) -> dict[str, Any]:
     for name in names:
         values = [row.get(name) for row in kept]
         if name == "bytes":
-            columns[name] = [float(sum(v for v in row["bytes"].values() if _is_number(v))) for row in kept]
+            columns[name] = [float(sum(v for v in row["bytes"].values() if is_number(v))) for row in kept]
         elif any(isinstance(value, list) for value in values):
             if (found := _list_column(values, of_clients=name.startswith("client_"))) is not None:
                 lists[name] = found
-        elif all(value is None or _is_number(value) for value in values):
+        elif all(value is None or is_number(value) for value in values):
             columns[name] = values
     tiers = {t: [_float(row["bytes"].get(t)) for row in kept] for t in (kept[-1]["bytes"] if kept else {})}
     return {"rows": len(rows), "columns": columns, "tiers": tiers, "lists": lists}
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     return isinstance(value, NUMBERS) and not isinstance(value, bool) and math.isfinite(value)
 
 
@@ -202,11 +202,11 @@ def _list_column(values: list[Any], *, of_clients: bool) -> dict[str, Any] | Non
 
 
 def _float(value: Any) -> float:
-    return float(value) if _is_number(value) else 0.0
+    return float(value) if is_number(value) else 0.0
 
 
 def _is_list(value: Any) -> bool:
-    return isinstance(value, list) and all(x is None or _is_number(x) for x in value)
+    return isinstance(value, list) and all(x is None or is_number(x) for x in value)
 
 
 def _ledger(path: Path) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def _ledger(path: Path) -> dict[str, Any]:
     pairs = stored.get("edge_to_edge_links")
     for tier, found in stored.items():
         links = found.get("links") if isinstance(found, dict) else None
-        if not isinstance(links, list) or not links or not all(_is_number(x) for x in links):
+        if not isinstance(links, list) or not links or not all(is_number(x) for x in links):
             continue
         traffic[tier] = {
             "total": sum(links),

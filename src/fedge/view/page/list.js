@@ -51,10 +51,11 @@ const ORDERS = {
   name: (a, b) => a.name.localeCompare(b.name, "en", { numeric: true }),
 };
 
-function show() {
+/** Show what is asked for; at first only as much as a window has room for. */
+function show(most = Infinity) {
   const asked = seen.words.toLowerCase().split(/\s+/).filter(Boolean);
   const shown = [...runs.values()].filter((row) => asked.every((word) => `${row.name} ${row.state} ${row.algorithm} ${row.differs.join(" ")}`.toLowerCase().includes(word)));
-  const wanted = shown.sort(ORDERS[seen.order]).map(line);
+  const wanted = shown.sort(ORDERS[seen.order]).slice(0, most).map(line);
   if (wanted.length !== body.children.length || wanted.some((element, n) => element !== body.children[n])) {
     const focused = document.activeElement;
     body.replaceChildren(...wanted);
@@ -84,13 +85,14 @@ document.getElementById("page").append(
   make("div", { class: "controls" }, find, make("fieldset", { class: "segments" }, make("legend", {}, "order"), make("div", {}, order)), overlay), count, empty,
   make("div", { class: "scroll" }, make("table", { class: "runs" }, make("thead", {}, make("tr", {}, heads.map((title, n) =>
     make("th", { scope: "col", class: n === 5 || n > 6 ? "number" : null }, title)))), body)));
-show();
-
-const stream = new EventSource("/events");
-stream.addEventListener("rows", (event) => {
-  const { rows, gone } = JSON.parse(event.data);
-  for (const name of gone) runs.delete(name);
-  for (const row of rows) runs.set(row.name, row);
+show(60);
+requestAnimationFrame(() => setTimeout(() => {
   show();
-  showPicked();
-});
+  new EventSource("/events").addEventListener("rows", (event) => {
+    const { rows, gone } = JSON.parse(event.data);
+    for (const name of gone) runs.delete(name);
+    for (const row of rows) runs.set(row.name, row);
+    show();
+    showPicked();
+  });
+}));
