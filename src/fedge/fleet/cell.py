@@ -1,0 +1,173 @@
+"""A cell is an edge and its clients: what the naive engine does in an edge round, with clients at the end of links.
+
+Models are folded in the order in which the simulator takes the clients, not in that of arrival. Whose answer does not
+come in time, or is no finite number, does not count, and the others' shares are made to sum to 1.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from fedge.core import tree
+from fedge.core.edge import aggregate_of
+from fedge.core.update import Hop
+from fedge.fleet.client import START, UPDATE
+from fedge.fleet.work import Numbers, Work
+from fedge.net.gather import Asks, Gathered, Patience, gather
+from fedge.net.hub import Hub, Place
+from fedge.net.names import Name, client
+from fedge.net.wire import Message
+
+log = logging.getLogger(__name__)
+
+
+class Dealt(NamedTuple):
+    """This is what a cell begins a global round with."""
+
+    model: Numbers
+    mask: Numbers | None = None
+
+
+class Turn(NamedTuple):
+    """This says which edge round it is."""
+
+    number: int  # of the global round
+    edge_round: int
+    first: int  # iteration
+    mask: Numbers | None
+
+
+class Trained(NamedTuple):
+    """This is what an edge round comes to."""
+
+    model: Numbers
+    loss: float
+    seconds: float = 0.0  # of the slowest client's own work
+
+
+class NoQuorumError(Exception):
+    """Too few of those asked have answered."""
+
+
+class Cell:
+    """This makes a cell's edge rounds over the links of a hub."""
+
+    def __init__(self, work: Work, hub: Hub, cell: int, patience: Patience) -> None:
+        self.work, self.hub, self.cell, self.patience = work, hub, cell, patience
+        self._edge = aggregate_of(work.way.edge_rule)
+
+    def global_round(self, index: int, dealt: Dealt, seconds: float | None = None) -> Trained:
+        """Make the edge rounds of a global round, within so many seconds if that is said."""
+        rounds = self.work.schedule.edge_rounds
+        each = self.patience.deadline if seconds is None else min(self.patience.deadline, seconds / rounds)
+        patience = replace(self.patience, deadline=each)
+        model, loss, slowest = dealt.model, 0.0, 0.0
+        for a in range(rounds):
+            turn = Turn(index, a, self.work.first(index, a), dealt.mask)
+            trained = self.edge_round(model, turn, patience)
+            model, loss, slowest = trained.model, loss + trained.loss / rounds, slowest + trained.seconds
+        return Trained(model, loss, slowest)
+
+    def edge_round(self, model: Numbers, turn: Turn, patience: Patience) -> Trained:
+        """Let the clients that are drawn train from an edge's model, and combine theirs."""
+        work = self.work
+        clients = work.participants(self.cell, turn.number * work.schedule.edge_rounds + turn.edge_round)
+        start, tensors = self.handed(model, turn)
+        masks = {path: mask.astype(bool) for path, mask in (turn.mask or {}).items() if path in tensors}
+        names = {client(i): i for i in clients}
+        places = {name: Place(name, turn.number, turn.edge_round) for name in names}
+        asks: Asks = {
+            name: Message(START, self.hub.me, name, turn.number, turn.edge_round, tensors=tensors, masks=masks,
+                          facts={"seconds": patience.deadline})
+            for name in names
+        }  # fmt: skip
+        form = work.form(self.cell, work.way.uplink, client=True)
+        self.hub.expect({place: {UPDATE: form} for place in places.values()})
+        accept = Acceptance({path: mask for path, mask in masks.items() if path in form})
+        found = gather(self.hub, places, asks, patience, len(clients), accept)
+        came = self.required(turn, clients, len(clients), found, patience, accept.not_finite)
+        share = self.shares(came)
+        models = [start | self.arrived(start, found.answers[client(i)]) for i in came]
+        facts = [found.answers[client(i)].facts for i in came]
+        loss = sum(s * float(f["loss"]) for s, f in zip(share, facts, strict=True))
+        return Trained(self.folded(start, share, models), loss, max(float(f["seconds"]) for f in facts))
+
+    def shares(self, clients: list[int]) -> list[float]:
+        """Return how much each of these counts; the shares sum to 1."""
+        weight = [float(self.work.topology.weight[i]) for i in clients]
+        return [w / sum(weight) for w in weight]
+
+    def folded(self, start: Numbers, share: list[float], models: list[Numbers]) -> Numbers:
+        """Combine clients' models at the edge."""
+        total = self._edge.empty(start)
+        for own, model in zip(share, models, strict=True):
+            total = self._edge.add(total, own, model)
+        return {path: np.asarray(w) for path, w in self._edge.close(total, start).items()}
+
+    def required(
+        self, turn: Turn, order: list[int], asked: int, found: Gathered, patience: Patience, not_finite: set[Name]
+    ) -> list[int]:
+        """Return the clients that count, in order, or say that they are too few of those asked."""
+        for name, reason in found.missing.items():
+            log.warning("%s goes on without %s in round %d, edge round %d: %s", self.hub.me.words, name.words,
+                        turn.number + 1, turn.edge_round + 1, reason)  # fmt: skip
+        came = [i for i in order if client(i) in found.answers]
+        if len(not_finite) == asked:
+            raise DivergedError(f"no client of {self.hub.me.words} sent finite numbers")
+        if len(came) < (enough := patience.enough(asked)):
+            raise NoQuorumError(f"{len(came)} of {asked} clients answered and {enough} are needed")
+        return came
+
+    def handed(self, model: Numbers, turn: Turn) -> tuple[Numbers, Numbers]:
+        """Return an edge's model as its clients get it, and the tensors that bring it to them."""
+        work = self.work
+        sent = {path: w for path, w in model.items() if work.at_client(path)}
+        if (codec := work.way.downlink) is None:
+            return model, sent
+        trained = {path: w for path, w in sent.items() if path in work.task.trainable}
+        coded = work.encode(Hop.DOWNLINK, codec, self.cell, turn.first, trained)
+        arrived = work.decode(Hop.DOWNLINK, codec, coded, trained)
+        rest = {path: w for path, w in sent.items() if path not in trained}
+        return model | {path: np.asarray(w) for path, w in arrived.items()}, rest | coded
+
+    def arrived(self, start: Numbers, message: Message) -> Numbers:
+        """Return a client's model, or its part of one, as it has arrived."""
+        codec = self.work.way.uplink
+        if codec is None:
+            return dict(message.tensors)
+        like = {p: w for p, w in start.items() if p in self.work.task.trainable and self.work.at_client(p)}
+        moved = self.work.decode(Hop.UPLINK, codec, dict(message.tensors), like)
+        rest = {path: w for path, w in message.tensors.items() if path in start}
+        return rest | {path: np.asarray(w) for path, w in tree.add(dict(moved), like).items()}
+
+
+class DivergedError(Exception):
+    """Nothing that came is a finite number."""
+
+
+class Acceptance:
+    """This looks at what a client sends before it counts, and remembers whose numbers are not finite."""
+
+    def __init__(self, masks: Numbers, says: tuple[str, ...] = ("loss", "seconds")) -> None:
+        self._masks, self._says, self.not_finite = masks, says, set[Name]()
+
+    def __call__(self, name: Name, message: Message) -> str | None:
+        masks, facts = message.masks, message.facts
+        if masks.keys() != self._masks.keys() or any(not np.array_equal(m, self._masks[p]) for p, m in masks.items()):
+            return "its update is of another part of the model than it was dealt"
+        floats = [x for x in message.tensors.values() if np.issubdtype(x.dtype, np.floating)]
+        if facts.get("loss", 0) is None or not all(np.isfinite(x).all() for x in floats):
+            self.not_finite.add(name)
+            return f"its {message.kind} holds numbers that are not finite"
+        if not all(isinstance(facts.get(key), int | float) for key in self._says):
+            return f"its {message.kind} does not say {' and '.join(self._says)}"
+        return None
+
+
+def on_host(weights: Any) -> Numbers:
+    return {path: np.asarray(jax.device_get(w)) for path, w in weights.items()}

@@ -1,0 +1,143 @@
+"""The cloud is an engine: it makes global rounds as any other, and its cells are at the end of links.
+
+What is written down, tested, saved and resumed is the runner's business, as for every engine. Where there are no edges
+(FedAvg) the cloud has one cell of its own, with all clients.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedge.core.contract import Stack, State
+from fedge.core.update import Hop
+from fedge.engine.base import Engine, Job
+from fedge.fleet.cell import Cell, Dealt, DivergedError, NoQuorumError, on_host
+from fedge.fleet.edge import ABSENT, DEAL, MERGED
+from fedge.fleet.work import Numbers, Work
+from fedge.net.gather import Asks, Gathered, Patience, gather
+from fedge.net.hub import Hub, Place
+from fedge.net.names import edge
+from fedge.net.wire import NOTHING, Facts, Form, Message
+
+log = logging.getLogger(__name__)
+
+
+class Cloud(Engine):
+    """This makes global rounds over a hub's links."""
+
+    def __init__(self, work: Work, hub: Hub, patience: Patience, clients: Patience | None = None) -> None:
+        super().__init__(work.job)
+        self.work, self.hub, self.patience = work, hub, patience
+        self._own = None if work.algorithm.has_edges else Cell(work, hub, 0, clients or patience)
+        self._deal = jax.jit(lambda state, now: [(s.weights, s.mask) for s in work.algorithm.deal(state, now)])
+        self._merge = jax.jit(self._merged)
+        self._loss = 0.0
+        self.said: dict[int, Facts] = {}  # what each edge told of itself last
+        self.told: Callable[[int], None] = lambda index: None  # called after each round
+
+    def retarget(self, job: Job) -> None:
+        raise NotImplementedError("a fleet has one experiment")
+
+    def rounds(self, state: State, first: int, count: int) -> tuple[State, float]:
+        for index in range(first, first + count):
+            state = self._round(state, index)
+            self.told(index)
+        return state, self._loss
+
+    def _round(self, state: State, index: int) -> State:
+        dealt, now = self._deal(state, self.work.now(index)), self.work.now(index)
+        cells = {
+            cell: Dealt(_row(n, weights), _row(n, mask) if mask else None)
+            for stack, (weights, mask) in zip(self.work.stacks, dealt, strict=True)
+            for n, cell in enumerate(stack.ids)
+        }
+        try:
+            came, loss = self._at_edges(index, cells) if self._own is None else self._at_clients(index, cells[0])
+        except NoQuorumError as problem:
+            log.warning("round %d leaves the model as it was: %s", index + 1, problem)
+            return state
+        except DivergedError:
+            self._loss = float("nan")
+            return state
+        self._loss = loss
+        weight = np.where([cell in came for cell in range(len(cells))], np.asarray(now.cell_weight), 0)
+        stacks = [
+            {p: np.stack([came.get(cell, cells[cell].model)[p] for cell in stack.ids]) for p in stack.weights}
+            for stack in self.work.stacks
+        ]
+        return self._merge(state, stacks, now._replace(cell_weight=jnp.asarray(weight / weight.sum())))
+
+    def _merged(self, state: State, stacks: list[Any], now: Any) -> State:
+        whole = tuple(Stack(s.ids, weights) for s, weights in zip(self.work.stacks, stacks, strict=True))
+        return self.work.algorithm.merge(state, whole, now)
+
+    def _at_clients(self, index: int, dealt: Dealt) -> tuple[dict[int, Numbers], float]:
+        assert self._own is not None
+        trained = self._own.global_round(index, dealt)
+        return {0: trained.model}, trained.loss
+
+    def _at_edges(self, index: int, cells: dict[int, Dealt]) -> tuple[dict[int, Numbers], float]:
+        """Return the models of the cells that came, and their clients' loss."""
+        names = {edge(cell): cell for cell in cells}
+        places = {name: Place(name, index) for name in names}
+        asks: Asks = {name: self._deal_to(cell, index, cells[cell]) for name, cell in names.items()}
+        self.hub.expect({places[name]: self._kinds(cell) for name, cell in names.items()})
+        refused = dict[int, bool]()
+
+        def accept(name: Any, message: Message) -> str | None:
+            self.said[name.number] = message.facts
+            if message.kind == ABSENT:
+                refused[name.number] = message.facts.get("diverged") is True
+                return str(message.facts.get("reason"))
+            floats = [x for x in message.tensors.values() if np.issubdtype(x.dtype, np.floating)]
+            finite = all(np.isfinite(x).all() for x in floats) and isinstance(message.facts.get("loss"), int | float)
+            refused[name.number] = not finite
+            return None if finite else "its model holds numbers that are not finite"
+
+        found = gather(self.hub, places, asks, self.patience, len(cells), accept)
+        return self._required(index, cells, found, refused)
+
+    def _required(
+        self, index: int, cells: dict[int, Dealt], found: Gathered, refused: dict[int, bool]
+    ) -> tuple[dict[int, Numbers], float]:
+        for name, reason in found.missing.items():
+            log.warning("the cloud goes on without %s in round %d: %s", name.words, index + 1, reason)
+        if len(refused) == len(cells) and all(refused.values()):
+            raise DivergedError("nothing finite came from any edge")
+        if len(found.answers) < (enough := self.patience.enough(len(cells))):
+            raise NoQuorumError(f"{len(found.answers)} of {len(cells)} edges answered and {enough} are needed")
+        came = {
+            name.number: self._arrived(name.number, cells[name.number], message, index)
+            for name, message in sorted(found.answers.items())
+        }
+        weight = {cell: float(self.work.topology.cell_weight[cell]) for cell in came}
+        losses = {name.number: float(message.facts["loss"]) for name, message in found.answers.items()}
+        return came, sum(weight[cell] * losses[cell] for cell in came) / sum(weight.values())
+
+    def _kinds(self, cell: int) -> dict[str, Form]:
+        return {MERGED: self.work.form(cell, self.work.way.backhaul, client=False), ABSENT: NOTHING}
+
+    def _deal_to(self, cell: int, index: int, dealt: Dealt) -> Message:
+        masks = {path: mask.astype(bool) for path, mask in (dealt.mask or {}).items()}
+        return Message(DEAL, self.hub.me, edge(cell), index, tensors=dealt.model, masks=masks,
+                       facts={"seconds": 0.9 * self.patience.deadline})  # fmt: skip
+
+    def _arrived(self, cell: int, dealt: Dealt, message: Message, index: int) -> Numbers:
+        """Return a cell's model as it has arrived in the cloud."""
+        codec = self.work.way.backhaul
+        if codec is None:
+            return dict(message.tensors)
+        like = {path: w for path, w in dealt.model.items() if path in self.work.task.trainable}
+        moved = self.work.decode(Hop.BACKHAUL, codec, dict(message.tensors), like)
+        rest = {path: w for path, w in message.tensors.items() if path in dealt.model}
+        return rest | on_host({path: w + moved[path] for path, w in like.items()})
+
+
+def _row(n: int, stacked: Any) -> Numbers:
+    return {path: np.asarray(w[n]) for path, w in stacked.items()}

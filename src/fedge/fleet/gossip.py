@@ -1,0 +1,191 @@
+"""An edge without a cloud makes its cell's edge rounds, and after them exchanges models with its neighbours, α times.
+
+    exchange    edge → neighbouring edge: its model, before each exchange
+
+Whoever comes back after a loss is sent again what it may have missed: what was sent in this round and in the last one.
+A neighbour whose model does not come in time leaves its share to the edge's own, so that columns of P still sum to 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedge.core.edge import mix
+from fedge.errors import FleetError
+from fedge.fleet.cell import Acceptance, Cell, Dealt, NoQuorumError
+from fedge.fleet.edge import plain
+from fedge.fleet.kept import Kept
+from fedge.fleet.monitor import STATE
+from fedge.fleet.work import Numbers, Work
+from fedge.net.gather import Asks, LeavingError, Patience, gather
+from fedge.net.hub import Hub, NotNowError, Place
+from fedge.net.link import Link
+from fedge.net.names import MONITOR, Name, edge
+from fedge.net.uplink import Dialling, Uplink
+from fedge.net.wire import Facts, Form, Head, Message
+
+EXCHANGE = "exchange"
+LINGER = 5.0  # seconds for neighbours to get the last model, where nobody says that all is over
+log = logging.getLogger(__name__)
+
+
+def neighbours(work: Work, cell: int) -> tuple[int, ...]:
+    """Return the edges that a cell's edge has a link to, in ascending order."""
+    gossip = work.algorithm.gossip
+    assert gossip is not None
+    return tuple(sorted(gossip.graph[cell]))
+
+
+@dataclass
+class GossipEdge:
+    """This is an edge that keeps its own model."""
+
+    cell: Cell
+    patience: Patience
+    model: Numbers
+    sent: dict[int, list[Numbers]] = field(default_factory=dict)  # round → what it sent before each exchange
+    loss: float = 0.0
+    seconds: float = 0.0  # of the last round
+    client_seconds: float = 0.0
+    expected: int = 0  # rounds of neighbours that may come
+    known: dict[Name, Link] = field(default_factory=dict)  # over which link a neighbour was last asked
+
+    def round(self, index: int) -> None:
+        """Make a global round."""
+        work, me = self.cell.work, self.cell.hub.me
+        gossip = work.algorithm.gossip
+        assert gossip is not None
+        self._expect(index)
+        began = time.perf_counter()
+        try:
+            trained = self.cell.global_round(index, Dealt(self.model))
+            model, self.loss, self.client_seconds = trained.model, trained.loss, trained.seconds
+        except NoQuorumError as problem:
+            log.warning("%s does not train in round %d: %s", me.words, index + 1, problem)
+            model = self.model
+        self.sent = {number: models for number, models in self.sent.items() if number == index - 1}
+        shares = {j: float(gossip.mixing[j, me.number]) for j in (me.number, *neighbours(work, me.number))}
+        for step in range(gossip.steps):
+            model = self._exchange(index, step, model, shares)
+        self.model, self.seconds = model, time.perf_counter() - began
+
+    def _expect(self, index: int) -> None:
+        """Let neighbours' models of this round and the next one come: a neighbour may be ahead by one."""
+        work, hub = self.cell.work, self.cell.hub
+        gossip, form = work.algorithm.gossip, work.model_form(self.cell.cell)
+        assert gossip is not None
+        hub.forget(lambda place: place.sender.role == hub.me.role and place.round < index)
+        numbers = range(max(index, self.expected), index + 2)
+        self.expected = index + 2
+        hub.expect({place_of(edge(j), number, step): {EXCHANGE: form} for j in neighbours(work, self.cell.cell)
+                    for number in numbers for step in range(gossip.steps)})  # fmt: skip
+
+    def _exchange(self, index: int, step: int, model: Numbers, shares: Mapping[int, float]) -> Numbers:
+        work, me = self.cell.work, self.cell.hub.me
+        self.sent.setdefault(index, []).append(model)
+        names = {edge(j): j for j in shares if j != me.number}
+        places = {name: place_of(name, index, step) for name in names}
+        asks: Asks = {name: self._message(name, index, step, model) for name in names}
+
+        def earlier(name: Name, link: Link) -> list[Message]:
+            before, self.known[name] = self.known.get(name), link
+            if before is link:
+                return []
+            sent = [(number, n, each) for number, models in sorted(self.sent.items()) for n, each in enumerate(models)]
+            return [self._message(name, *each) for each in sent[:-1]]
+
+        accept = Acceptance({}, ())
+        found = gather(self.cell.hub, places, asks, self.patience, len(names), accept, earlier=earlier)
+        for name, reason in found.missing.items():
+            log.warning("%s exchanges without %s in round %d: %s", me.words, name.words, index + 1, reason)
+        came: dict[int, Any] = {names[name]: dict(message.tensors) for name, message in found.answers.items()}
+        held = {j: shares[j] for j in (me.number, *came)}
+        held[me.number] += sum(share for j, share in shares.items() if j not in held)
+        return {path: np.asarray(w, work.task.dtype) for path, w in mix(model, came, held, me.number).items()}
+
+    def report(self, index: int) -> Message:
+        """Return what a monitor is told after a round."""
+        hub = self.cell.hub
+        facts = {
+            "loss": self.loss, "seconds": self.seconds, "client_seconds": self.client_seconds,
+            "sent": plain(hub.tally.counts()), "connected": [str(name) for name in hub.connected()],
+        }  # fmt: skip
+        return Message(STATE, hub.me, MONITOR, index, tensors=self.model, facts=facts)
+
+    def _message(self, neighbour: Name, index: int, step: int, model: Numbers) -> Message:
+        return Message(EXCHANGE, self.cell.hub.me, neighbour, index, 0, step, tensors=model)
+
+
+def place_of(neighbour: Name, index: int, step: int) -> Place:
+    return Place(neighbour, index, 0, step)
+
+
+def serve(
+    node: GossipEdge, rounds: int, lower: Mapping[Name, str], monitor: str | None, hello: Facts, own: Any = None,
+    kept: Kept | None = None,
+) -> None:  # fmt: skip
+    """Make global rounds until the last one, or until the monitor says stop; `lower` are the neighbours to dial."""
+    hub, first = node.cell.hub, 0 if kept is None else kept.restore(node)
+    ended = threading.Event()
+    for name, address in lower.items():
+        dialling = Dialling((hub.me,), name, address, hello, own, given_up=lambda: hub.leaving)
+        threading.Thread(target=_stay_connected, args=(hub, dialling), daemon=True).start()
+    uplink = None
+    if monitor is not None:
+        dialling = Dialling((hub.me,), MONITOR, monitor, hello, own, given_up=lambda: hub.leaving)
+        uplink = Uplink(dialling, _nothing)
+        threading.Thread(target=_listen, args=(uplink, hub, ended), daemon=True).start()
+    try:
+        for index in range(first, rounds):
+            node.round(index)
+            if kept is not None:
+                kept.save(node, index + 1)
+            if uplink is not None:
+                uplink.send(node.report(index))
+        ended.wait(LINGER if uplink is None else None)
+    except LeavingError:
+        pass
+    finally:
+        hub.stop(f"{hub.me.words} has ended")
+
+
+def _stay_connected(hub: Hub, dialling: Dialling) -> None:
+    """Dial a neighbour, and again whenever it was lost."""
+    while not hub.leaving:
+        try:
+            link, frames = dialling.connect(hub.tally)
+        except FleetError as problem:
+            if not hub.leaving:
+                log.warning("%s: %s", hub.me.words, problem)
+            if "refuses" in str(problem):
+                return
+            continue
+        with contextlib.suppress(NotNowError):
+            hub.attach(link, frames)
+            link.gone.wait()
+        link.channel.close()
+
+
+def _listen(uplink: Uplink, hub: Hub, ended: threading.Event) -> None:
+    """Hear from the monitor when all is over."""
+    try:
+        for _ in uplink.messages():
+            pass
+        hub.stop("the monitor says that the run is over")
+    except FleetError as problem:
+        log.warning("%s: %s", hub.me.words, problem)
+        hub.stop(str(problem))
+    finally:
+        ended.set()
+
+
+def _nothing(head: Head) -> Form:
+    raise FleetError(f"a monitor sent a {head.bare.kind}")
