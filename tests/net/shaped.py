@@ -53,26 +53,29 @@ class Network:
             _run("ip", "netns", "add", name)
             self._spaces.append(name)
             _run("ip", "-n", name, "link", "set", "lo", "up")
+            _run("ip", "-n", name, "address", "add", f"{self.address(machine)}/32", "dev", "lo")
         return name
 
-    def connect(self, one, other, rate, back=None):
-        """Link two machines, with a rate in bit/s from the first to the second and one back (None: not limited).
+    def address(self, machine):
+        """Return the address of a machine, which those linked to it reach over their link."""
+        return f"10.202.0.{self._spaces.index(f'{self._prefix}-{machine}') + 1}"
 
-        Return the address that each has on this link.
-        """
+    def connect(self, one, other, rate, back=None):
+        """Link two machines, with a rate in bit/s from the first to the second and one back (None: not limited)."""
         number = next(self._links)
         spaces = [self.namespace(one), self.namespace(other)]
         devices = [f"l{number}a", f"l{number}b"]
-        addresses = [f"10.201.{number // 64}.{number % 64 * 4 + side}" for side in (1, 2)]
+        ends = [f"10.201.{number // 64}.{number % 64 * 4 + side}" for side in (1, 2)]
         _run("ip", "link", "add", devices[0], "netns", spaces[0], "type", "veth",
              "peer", "name", devices[1], "netns", spaces[1])  # fmt: skip
-        for space, device, address, limit in zip(spaces, devices, addresses, (rate, back), strict=True):
-            _run("ip", "-n", space, "address", "add", f"{address}/30", "dev", device)
+        there = zip(spaces, devices, ends, reversed(ends), (other, one), (rate, back), strict=True)
+        for space, device, end, far_end, far, limit in there:
+            _run("ip", "-n", space, "address", "add", f"{end}/30", "dev", device)
             _run("ip", "-n", space, "link", "set", device, "up")
+            _run("ip", "-n", space, "route", "add", self.address(far), "via", far_end, "dev", device)
             if limit is not None:
                 _run("tc", "-n", space, "qdisc", "add", "dev", device, "root", "tbf", "rate", f"{limit:.0f}bit",
                      "burst", str(BURST), "limit", str(WAITING))  # fmt: skip
-        return addresses
 
     def start(self, machine, *words, **options):
         """Start a process on a machine."""

@@ -23,8 +23,8 @@ def test_a_transfer_takes_its_bytes_over_its_rate(tmp_path, capsys):
     for name in (CLOUD, client(0)):
         authority.issue(name).save(tmp_path / str(name))
     with Network() as network:
-        _, address = network.connect("client", "cloud", rate)
-        there = f"{address}:7400"
+        network.connect("client", "cloud", rate)
+        there = f"{network.address('cloud')}:7400"
         server = network.start("cloud", *PEER, "serve", there, str(tmp_path / "cloud"), stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE, text=True)  # fmt: skip
         try:

@@ -11,10 +11,11 @@ import pytest
 
 from fedge.errors import FleetError
 from fedge.net.identity import Authority, server_credentials
-from fedge.net.log_file import LogFile, note
+from fedge.net.link import SERVICE
+from fedge.net.log_file import note
 from fedge.net.metrics import FAMILIES, Exporter, text_of
 from fedge.net.names import CLOUD, OPERATOR, client, edge
-from fedge.net.status import METHOD, SERVICE, Status, ask, facts_of, handler, status_of
+from fedge.net.status import METHOD, Status, ask, facts_of, handler, status_of
 from fedge.net.watched import watched
 
 grpc = pytest.importorskip("grpc")
@@ -109,19 +110,11 @@ def test_metrics_are_served_to_this_machine_alone():
 
 
 def test_what_happens_is_a_line_of_json(tmp_path):
-    own, path = LogFile(tmp_path / "log.jsonl", edge(1)), tmp_path / "log.jsonl"
-    logger = logging.getLogger("fedge")
-    before = logger.level
-    logger.addHandler(own)
-    logger.setLevel(logging.INFO)
-    try:
+    path = tmp_path / "log.jsonl"
+    with watched(edge(1), lambda: BUSY, path):
         note("missing", "edge 1 goes on without client 4", level=logging.WARNING, round=3, peer=client(4))
         note("started", 'edge 1 runs "100 %"')
         logging.getLogger("fedge.net.hub").warning("%s lost %s\nfor good", "edge 1", "client 4")
-    finally:
-        logger.removeHandler(own)
-        logger.setLevel(before)
-        own.close()
     first, second, third = map(json.loads, path.read_text().splitlines())
     assert list(first)[:6] == ["time", "node", "level", "round", "event", "message"]
     assert first | {"time": 0} == {

@@ -6,7 +6,6 @@ come in time, or is no finite number, does not count, and the others' shares are
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -17,13 +16,12 @@ from fedge.core import tree
 from fedge.core.edge import aggregate_of
 from fedge.core.update import Hop
 from fedge.fleet.client import START, UPDATE
+from fedge.fleet.told import without
 from fedge.fleet.work import Numbers, Work
 from fedge.net.gather import Asks, Gathered, Patience, gather
 from fedge.net.hub import Hub, Place
 from fedge.net.names import Name, client
 from fedge.net.wire import Message
-
-log = logging.getLogger(__name__)
 
 
 class Dealt(NamedTuple):
@@ -114,8 +112,7 @@ class Cell:
     ) -> list[int]:
         """Return the clients that count, in order, or say that they are too few of those asked."""
         for name, reason in found.missing.items():
-            log.warning("%s goes on without %s in round %d, edge round %d: %s", self.hub.me.words, name.words,
-                        turn.number + 1, turn.edge_round + 1, reason)  # fmt: skip
+            without(self.hub, name, turn.number, reason, turn.edge_round)
         came = [i for i in order if client(i) in found.answers]
         if len(not_finite) == asked:
             raise DivergedError(f"no client of {self.hub.me.words} sent finite numbers")

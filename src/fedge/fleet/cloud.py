@@ -7,6 +7,7 @@ What is written down, tested, saved and resumed is the runner's business, as for
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,13 +20,13 @@ from fedge.core.update import Hop
 from fedge.engine.base import Engine, Job
 from fedge.fleet.cell import Cell, Dealt, DivergedError, NoQuorumError, on_host
 from fedge.fleet.edge import ABSENT, DEAL, MERGED
+from fedge.fleet.told import ended, without
 from fedge.fleet.work import Numbers, Work
 from fedge.net.gather import Asks, Gathered, Patience, gather
 from fedge.net.hub import Hub, Place
+from fedge.net.log_file import note
 from fedge.net.names import edge
 from fedge.net.wire import NOTHING, Facts, Form, Message
-
-log = logging.getLogger(__name__)
 
 
 class Cloud(Engine):
@@ -46,7 +47,9 @@ class Cloud(Engine):
 
     def rounds(self, state: State, first: int, count: int) -> tuple[State, float]:
         for index in range(first, first + count):
+            began = time.perf_counter()
             state = self._round(state, index)
+            ended(self.hub, index, time.perf_counter() - began)
             self.told(index)
         return state, self._loss
 
@@ -60,7 +63,8 @@ class Cloud(Engine):
         try:
             came, loss = self._at_edges(index, cells) if self._own is None else self._at_clients(index, cells[0])
         except NoQuorumError as problem:
-            log.warning("round %d leaves the model as it was: %s", index + 1, problem)
+            note("kept", f"round {index + 1} leaves the model as it was: {problem}", level=logging.WARNING,
+                 round=index + 1)  # fmt: skip
             return state
         except DivergedError:
             self._loss = float("nan")
@@ -107,7 +111,7 @@ class Cloud(Engine):
         self, index: int, cells: dict[int, Dealt], found: Gathered, refused: dict[int, bool]
     ) -> tuple[dict[int, Numbers], float]:
         for name, reason in found.missing.items():
-            log.warning("the cloud goes on without %s in round %d: %s", name.words, index + 1, reason)
+            without(self.hub, name, index, reason)
         if len(refused) == len(cells) and all(refused.values()):
             raise DivergedError("nothing finite came from any edge")
         if len(found.answers) < (enough := self.patience.enough(len(cells))):

@@ -18,6 +18,7 @@ from fedge.core.update import Hop
 from fedge.errors import FleetError
 from fedge.fleet.cell import Cell, Dealt, DivergedError, NoQuorumError
 from fedge.fleet.client import mask_of, masks_for
+from fedge.fleet.told import ended
 from fedge.fleet.work import Numbers
 from fedge.net.gather import LeavingError
 from fedge.net.tally import Counts
@@ -58,6 +59,7 @@ class Edge:
             kind, facts = ABSENT, {"reason": str(problem), "diverged": True}
         facts |= {"seconds": time.perf_counter() - began, "sent": plain(self.cell.hub.tally.counts()),
                   "connected": [str(name) for name in self.cell.hub.connected()]}  # fmt: skip
+        ended(self.cell.hub, message.round, time.perf_counter() - began)
         masks = masks_for(tensors, message.masks)
         return Message(kind, message.receiver, message.sender, message.round, message.edge_round, message.step,
                        tensors=tensors, masks=masks, facts=facts)  # fmt: skip

@@ -24,6 +24,7 @@ from fedge.fleet.cell import Acceptance, Cell, Dealt, NoQuorumError
 from fedge.fleet.edge import plain
 from fedge.fleet.kept import Kept
 from fedge.fleet.monitor import STATE
+from fedge.fleet.told import ended, without
 from fedge.fleet.work import Numbers, Work
 from fedge.net.gather import Asks, LeavingError, Patience, gather
 from fedge.net.hub import Hub, NotNowError, Place
@@ -76,6 +77,7 @@ class GossipEdge:
         for step in range(gossip.steps):
             model = self._exchange(index, step, model, shares)
         self.model, self.seconds = model, time.perf_counter() - began
+        ended(self.cell.hub, index, self.seconds)
 
     def _expect(self, index: int) -> None:
         """Let neighbours' models of this round and the next one come: a neighbour may be ahead by one."""
@@ -105,7 +107,7 @@ class GossipEdge:
         accept = Acceptance({}, ())
         found = gather(self.cell.hub, places, asks, self.patience, len(names), accept, earlier=earlier)
         for name, reason in found.missing.items():
-            log.warning("%s exchanges without %s in round %d: %s", me.words, name.words, index + 1, reason)
+            without(self.cell.hub, name, index, reason)
         came: dict[int, Any] = {names[name]: dict(message.tensors) for name, message in found.answers.items()}
         held = {j: shares[j] for j in (me.number, *came)}
         held[me.number] += sum(share for j, share in shares.items() if j not in held)

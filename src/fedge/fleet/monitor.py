@@ -7,6 +7,7 @@ It says nothing itself but when all is over.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 from fedge.core.contract import State
 from fedge.engine.base import Engine, Job
 from fedge.errors import FleetError
+from fedge.fleet.told import ended
 from fedge.fleet.work import Work
 from fedge.net.gather import Patience, gather
 from fedge.net.hub import Hub, Place
@@ -51,7 +53,9 @@ class Monitor(Engine):
         found, loss = state, 0.0
         for index in range(first, first + count):
             self.begin(index)
+            began = time.perf_counter()
             found, loss = self._round(index)
+            ended(self.hub, index, time.perf_counter() - began)
             self.told(index)
         return found, loss
 

@@ -80,6 +80,7 @@ def gather(
         found.missing[name] = "it is lost" if hub.link(name) is None else f"nothing came in {patience.deadline:g} s"
     gone = set(places.values())
     hub.forget(lambda place: place in gone)
+    hub.progress.missing += len(found.missing)
     return found
 
 

@@ -17,6 +17,9 @@ from fedge.errors import FleetError, brief
 from fedge.net.frames import frames_of, received
 from fedge.net.link import DROPPED, HELLO, METHOD, OPTIONS, REFUSED, SERVICE, STOP, WELCOME, Link
 from fedge.net.names import Name
+from fedge.net.status import METHOD as ASKED
+from fedge.net.status import Progress, Status
+from fedge.net.status import handler as status_handler
 from fedge.net.tally import Tally
 from fedge.net.wire import NOTHING, Facts, Form, Head, Message
 
@@ -47,7 +50,7 @@ class Hub:
     """This serves one node's children and neighbours; all its methods may be called from any thread."""
 
     def __init__(self, me: Name, vet: Vet, tally: Tally, own: Any = None) -> None:
-        self.me, self.tally = me, tally
+        self.me, self.tally, self.progress = me, tally, Progress()
         self._vet, self._own = vet, own
         self._change = threading.Condition()
         self._links: dict[Name, Link] = {}
@@ -65,8 +68,11 @@ class Hub:
         import grpc
 
         self._server = grpc.server(ThreadPoolExecutor(STREAMS), options=[*OPTIONS, ("grpc.so_reuseport", 0)])
-        handler = grpc.stream_stream_rpc_method_handler(self._serve)
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
+        methods = {
+            METHOD: grpc.stream_stream_rpc_method_handler(self._serve),
+            ASKED: status_handler(self.me, self._own, self.status),
+        }
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
         try:
             if self._own is None:
                 port = self._server.add_insecure_port(address)
@@ -228,6 +234,12 @@ class Hub:
     def leaving(self) -> bool:
         with self._change:
             return self._stopping is not None
+
+    def status(self) -> Status:
+        """Say how this node is doing."""
+        now = self.progress
+        return Status(self.me, now.round, now.rounds, self.connected(), self.tally.counts(), now.seconds, now.missing,
+                      dict(now.scores))  # fmt: skip
 
     @property
     def changes(self) -> int:

@@ -19,13 +19,14 @@ from fedge.net.names import Name
 
 EVENT, VALUES = "fedge_event", "fedge_values"
 PLAIN = "log"  # the event of a line that names none
-log = logging.getLogger("fedge.fleet")
+log, quiet = logging.getLogger("fedge.fleet"), logging.getLogger("fedge-events")
+quiet.propagate, quiet.level = False, logging.INFO
 
 
 def note(event: str, sentence: str, *, level: int = logging.INFO, round: int | None = None, **values: Any) -> None:
-    """Log what happened in a sentence, for people, and as an event with its values, for programs."""
+    """Log what happened in a sentence, and as an event with its values; below a warning it is for files alone."""
     known = values if round is None else {"round": round, **values}
-    log.log(level, "%s", sentence, extra={EVENT: event, VALUES: known})
+    (log if level >= logging.WARNING else quiet).log(level, "%s", sentence, extra={EVENT: event, VALUES: known})
 
 
 class LogFile(logging.Handler):

@@ -12,11 +12,12 @@ from typing import Any
 
 from fedge.errors import FleetError, brief
 from fedge.net.identity import Credentials, dial
+from fedge.net.link import SERVICE
 from fedge.net.names import OPERATOR, Name
 from fedge.net.wire import NOTHING, Facts, Head, Message, pack, read_body, read_head, require
 
 STATUS = "status"  # the kind of both messages
-SERVICE, METHOD = "fedge.Fleet", "Status"
+METHOD = "Status"
 SECONDS = 10.0  # for an answer
 
 
@@ -40,6 +41,21 @@ class Status:
             tier: (sum(p for p, _ in links.values()), sum(f for _, f in links.values()))
             for tier, links in self.sent.items()
         }
+
+
+@dataclass
+class Progress:
+    """A node writes down here how far it is, for whoever asks; its links tell the rest."""
+
+    rounds: int | None = None
+    round: int = 0
+    seconds: float | None = None
+    missing: int = 0
+    scores: Mapping[str, float] = field(default_factory=dict)
+
+    def ended(self, index: int, seconds: float) -> None:
+        """Note that a global round has ended; rounds are counted from 0."""
+        self.round, self.seconds = index + 1, seconds
 
 
 def facts_of(status: Status) -> dict[str, Any]:

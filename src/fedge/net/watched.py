@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from fedge.errors import FleetError, brief
-from fedge.net.log_file import LogFile
+from fedge.net.log_file import LogFile, quiet
 from fedge.net.metrics import LOOPBACK, Exporter
 from fedge.net.names import Name
 from fedge.net.status import Status
@@ -25,8 +25,9 @@ def watched(
         if log is not None:
             handler = LogFile(log, node)
             stack.callback(handler.close)
-            LOGGER.addHandler(handler)
-            stack.callback(LOGGER.removeHandler, handler)
+            for logger in (LOGGER, quiet):
+                logger.addHandler(handler)
+                stack.callback(logger.removeHandler, handler)
         if metrics is not None:
             host, _, port = metrics.rpartition(":")
             if not port.isdecimal():
