@@ -10,7 +10,7 @@ import fedge
 PUBLIC = {
     "Config", "ConfigError", "DataError", "Dataset", "DivergenceError", "FedgeError", "Listener", "Model", "Result",
     "Metric", "Objective", "RunError", "StoppedError", "Sweep", "__version__", "compare", "from_linen", "from_nnx",
-    "MLflow", "TensorBoard", "WandB",
+    "MLflow", "TensorBoard", "WandB", "load",
     "load_weights", "plan", "run", "save_weights", "sweep", "weights_from_torch", "weights_to_torch",
 }  # fmt: skip
 

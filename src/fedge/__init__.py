@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from fedge.experiment.weights_file import load_weights, save_weights
     from fedge.models import Model, from_linen, from_nnx
     from fedge.models.weights import weights_from_torch, weights_to_torch
-    from fedge.runner.result import Listener, Result
+    from fedge.runner.listener import Listener
+    from fedge.runner.load import load
+    from fedge.runner.result import Result
     from fedge.runner.run import run
     from fedge.studies.compare import compare
     from fedge.studies.planner import plan
@@ -25,7 +27,7 @@ HOME = {  # where each name is defined: imported when it is asked for, since JAX
     "Dataset": "fedge.data",
     "DivergenceError": "fedge.errors",
     "FedgeError": "fedge.errors",
-    "Listener": "fedge.runner.result",
+    "Listener": "fedge.runner.listener",
     "MLflow": "fedge.view.trackers",
     "Metric": "fedge.core.objective",
     "Model": "fedge.models",
@@ -39,6 +41,7 @@ HOME = {  # where each name is defined: imported when it is asked for, since JAX
     "compare": "fedge.studies.compare",
     "from_linen": "fedge.models",
     "from_nnx": "fedge.models",
+    "load": "fedge.runner.load",
     "load_weights": "fedge.experiment.weights_file",
     "plan": "fedge.studies.planner",
     "run": "fedge.runner.run",
@@ -70,6 +73,7 @@ __all__ = [
     "compare",
     "from_linen",
     "from_nnx",
+    "load",
     "load_weights",
     "plan",
     "run",

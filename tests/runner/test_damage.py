@@ -364,7 +364,7 @@ def test_one_writer_in_a_folder(copy):
 
 def test_what_cannot_be_continued_is_not_begun_again(tmp_path):
     class Stop(fedge.Listener):
-        def round(self, row, config):
+        def tested(self, row, config):
             if row["round"] == 2:
                 raise KeyboardInterrupt
 

@@ -51,7 +51,7 @@ def test_a_run_leaves_a_complete_record(tmp_path):
     assert all((saved[p] == np.asarray(w)).all() for p, w in result.weights.items())
     assert set(result.to_json()) == {
         "algorithm", "config", "history", "final", "wall_seconds", "compile_seconds", "client_steps_per_second",
-        "parameters", "out", "diverged", "reached",
+        "parameters", "out", "diverged", "stopped", "reached",
     }  # fmt: skip
 
 
@@ -93,7 +93,7 @@ def test_resume_after_an_interrupt(tmp_path, stop):
     whole = start(tmp_path, "whole")
 
     class Stop(fedge.Listener):
-        def round(self, row, config):
+        def tested(self, row, config):
             if row["round"] == stop:
                 raise KeyboardInterrupt
 
@@ -257,7 +257,7 @@ def test_a_stopped_comparison_can_be_finished(tmp_path):
     whole = fedge.compare(["fedavg", "hierfavg"], out=tmp_path / "whole", dataset=toy(), **keys)
 
     class Stop(fedge.Listener):
-        def round(self, row, config):
+        def tested(self, row, config):
             if config.algorithm == "hierfavg" and row["round"] == 3:
                 raise KeyboardInterrupt
 

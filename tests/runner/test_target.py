@@ -75,7 +75,7 @@ def test_a_target_that_is_not_reached_is_told_apart(tmp_path, whole):
 @pytest.mark.parametrize("stop", [1, 2, 3])
 def test_a_run_with_a_target_resumes_to_the_same_end(tmp_path, whole, stop):
     class Stop(fedge.Listener):
-        def round(self, row, config):
+        def tested(self, row, config):
             if row["round"] == stop:
                 raise KeyboardInterrupt
 

@@ -1,13 +1,16 @@
-"""A result is what a run comes to; a listener is told while it goes on."""
+"""A result is what a run comes to."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from fedge.core import tree
+from fedge.errors import ConfigError
 from fedge.experiment.build import Experiment
 from fedge.experiment.config import Config
 from fedge.experiment.target import Reached
@@ -16,6 +19,8 @@ from fedge.runner.rows import Row
 
 @dataclass(frozen=True, eq=False)
 class Result:
+    """A run came to this. `fedge.load` reads it back from the run's folder."""
+
     algorithm: str
     config: Config
     history: list[Row]
@@ -24,14 +29,47 @@ class Result:
     client_steps_per_second: float
     parameters: int
     out: Path
-    weights: tree.Weights = field(repr=False)
-    experiment: Experiment = field(repr=False)
+    read_weights: Callable[[], tree.Weights] = field(repr=False)
+    make: Callable[[], Experiment] = field(repr=False)
     diverged: bool = False  # then `weights` are the last good ones
+    stopped: bool = False  # a listener wished so before the last round; resuming the run goes on
     reached: Reached | None = None  # the target, and at what cost; None where it was not, or where there is none
 
     @property
     def final(self) -> Row:
+        """The newest row of the history."""
         return self.history[-1]
+
+    @cached_property
+    def weights(self) -> tree.Weights:
+        """The model at the end, an array for each of its parameters; the last good one of a run that diverged."""
+        return self.read_weights()
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        """What the run is made of: data, clients, cells, model, clock."""
+        return self.make()
+
+    def plot(self, *others: Result, x: str = "rounds", y: str | None = None) -> Any:
+        """Draw a column of the history (the main metric) against rounds, iterations, seconds or bytes, and return
+        matplotlib's figure; other results are laid over this one."""
+        selected = _look("selected").select([result.out for result in (self, *others)])
+        return _look("overlay").overlay(selected, x, y)
+
+    def frame(self) -> Any:
+        """Return the history as a pandas DataFrame, a line for each row; needs pandas."""
+        try:
+            pandas = import_module("pandas")
+        except ImportError:
+            raise ConfigError("frame() needs pandas; pip install pandas, or take history, a list of rows") from None
+        lines = []
+        for row in self.history:
+            tiers = {f"bytes_{tier}": sent for tier, sent in row["bytes"].items()}
+            lines.append({**row, "bytes": sum(tiers.values()), **tiers})
+        return pandas.DataFrame(lines)
+
+    def _repr_html_(self) -> str:
+        return str(_look("notebook").html_of(self))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -40,6 +78,7 @@ class Result:
             "history": self.history,
             "final": self.history[-1] if self.history else None,
             "diverged": self.diverged,
+            "stopped": self.stopped,
             "reached": None if self.reached is None else self.reached._asdict(),
             "wall_seconds": round(self.wall_seconds, 3),
             "compile_seconds": round(self.compile_seconds, 3),
@@ -47,6 +86,11 @@ class Result:
             "parameters": self.parameters,
             "out": str(self.out),
         }
+
+
+def _look(module: str) -> Any:
+    """Import a module that shows things, when somebody wants to look: a run needs none of them, and knows none."""
+    return import_module(f"fedge.view.{module}")
 
 
 def target_columns(result: Mapping[str, Any]) -> dict[str, int | float | None]:
@@ -65,17 +109,3 @@ def target_columns(result: Mapping[str, Any]) -> dict[str, int | float | None]:
         "target_seconds": reached["simulated_seconds"],
         "target_bytes": sum(reached["bytes"].values()),
     }
-
-
-class Listener:
-    """A listener is told how a run goes on. The default listens to nothing."""
-
-    def study(self, runs: int, done: int) -> None:
-        """A study of so many runs goes on; this many of them are over already."""
-
-    def ready(self, experiment: Experiment, out: Path) -> None: ...
-    def part(self, number: int, part: float, config: Config) -> None:
-        """This part (0 to 1) of round `number` is done; only rounds that last long say so."""
-
-    def round(self, row: Row, config: Config) -> None: ...
-    def finished(self, result: Result) -> None: ...

@@ -7,7 +7,7 @@ import itertools
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,10 @@ from fedge.experiment.optimisers import Optimiser
 from fedge.models import Model
 from fedge.runner import device, files, identity, record, sources
 from fedge.runner.cache import ProgramCache
+from fedge.runner.listener import Audience, Listener
 from fedge.runner.prepare import Given, Keys, Preparation, part_model, ready
 from fedge.runner.record import Silent
-from fedge.runner.result import Listener, Result
+from fedge.runner.result import Result
 from fedge.runner.signals import StopRequest
 from fedge.runner.training import train
 
@@ -35,8 +36,9 @@ log = logging.getLogger(__name__)
 def run(
     config: Config | Keys | None = None, *, out: str | Path | None = None, resume: str | Path | None = None,
     dataset: Dataset | None = None, model: Model | str | Callable[..., Any] | None = None,
-    optimiser: Optimiser | None = None, objective: Objective | None = None, listener: Listener | None = None,
-    cache: ProgramCache | None = None, hosts: str | None = None, stop: StopRequest | None = None, **keys: Any,
+    optimiser: Optimiser | None = None, objective: Objective | None = None,
+    listener: Listener | Sequence[Listener] | None = None, cache: ProgramCache | None = None,
+    hosts: str | None = None, stop: StopRequest | None = None, **keys: Any,
 ) -> Result:  # fmt: skip
     """Run one experiment. Keys are those of the command line: `fedge.run(algorithm="hierfavg", clients=20)`.
 
@@ -52,27 +54,27 @@ def run(
     model, keys = part_model(model, keys)
     plain = config.model_dump(exclude_unset=True) if isinstance(config, Config) else dict(config or {})
     given, plain = Given(dataset, model, optimiser, objective).take_arrays(plain | keys)
-    listener = listener or Listener()
+    audience = Audience(listener)
     if resume is not None:
         if config is not None or out is not None:
             raise ConfigError("a resumed run keeps its own configuration and folder; give resume alone")
-        return _resume(Path(resume), plain, given, listener, cache, hosts, stop, began)
+        return _resume(Path(resume), plain, given, audience, cache, hosts, stop, began)
     chosen = given.resolve(plain)
     with ready(chosen, chosen.devices, hosts):
         job = Preparation.of(chosen, given, cache, {"devices": chosen.devices, "chunk": chosen.chunk})
         if not device.leads():
-            return train(job, Silent(), Path(), Listener(), None, began)
+            return train(job, Silent(), Path(), Audience(None), None, began)
         folder = Path(out) if out is not None else default_folder(chosen.algorithm)
         record.claim(folder)
         with files.locked(folder):
             record.claim(folder)  # another may have begun a run there a moment ago
             facts = {"layout": job.engine.layout} | mixing(job.made) | class_names(job.made)
             kept = record.begin(folder, job.made.config.model_dump(), job.objects, **facts)
-            return train(job, kept, folder, listener, stop, began)
+            return train(job, kept, folder, audience, stop, began)
 
 
 def _resume(
-    folder: Path, keys: Keys, given: Given, listener: Listener, cache: ProgramCache | None, hosts: str | None,
+    folder: Path, keys: Keys, given: Given, audience: Audience, cache: ProgramCache | None, hosts: str | None,
     stop: StopRequest | None, began: float,
 ) -> Result:  # fmt: skip
     if unknown := [key for key in keys if key not in (*identity.LENGTH, *identity.LAYOUT)]:
@@ -99,7 +101,7 @@ def _resume(
             layout |= elsewhere
         job = Preparation.of(chosen, given, cache, layout)
         if not device.leads():
-            return train(job, Silent(kept), Path(), Listener(), None, began)
+            return train(job, Silent(kept), Path(), Audience(None), None, began)
         if hosts is not None:
             stack.enter_context(files.locked(folder))
         changed = record.changes(kept, job.objects)
@@ -109,7 +111,7 @@ def _resume(
             kept.go_on_otherwise(changed, job.engine.layout)
             much = "" if "code" in changed else " in the last bits"
             log.warning("%s differ from when %s was begun: results may differ%s", ", ".join(changed), folder, much)
-        return train(job, kept, folder, listener, stop, began)
+        return train(job, kept, folder, audience, stop, began)
 
 
 def default_folder(name: str) -> Path:

@@ -14,11 +14,12 @@ from jax.experimental import multihost_utils
 from fedge.core.contract import State
 from fedge.engine.mesh import here
 from fedge.errors import DivergenceError, RunError, StoppedError
-from fedge.runner import device, identity, record
+from fedge.runner import checkpoint, device, identity, record
+from fedge.runner.listener import Audience, ListenerError
 from fedge.runner.loop import Alone, Stretch, is_finite, stretches
 from fedge.runner.prepare import Preparation
 from fedge.runner.record import DIVERGED, FAILED, FINISHED, STOPPED, Progress, Record, Silent
-from fedge.runner.result import Listener, Result
+from fedge.runner.result import Result
 from fedge.runner.rows import Row
 from fedge.runner.setting import setting_of, waiting_of
 from fedge.runner.signals import Leave, StopRequest
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 def train(
-    job: Preparation, kept: Record | Silent, folder: Path, listener: Listener, stop: StopRequest | None, began: float
+    job: Preparation, kept: Record | Silent, folder: Path, listener: Audience, stop: StopRequest | None, began: float
 ) -> Result:
     """Go on from where the record stands until the end, and write down how it ended."""
     try:
@@ -38,6 +39,9 @@ def train(
         raise
     except DivergenceError:
         raise
+    except ListenerError as problem:
+        kept.mark(FAILED)
+        raise ListenerError(f"{problem}; what was trained is kept: fedge run --resume {folder}") from problem.__cause__
     except Exception:
         kept.mark(FAILED)
         raise
@@ -51,13 +55,13 @@ class Training:
     """This takes a run from where its record stands to its end."""
 
     def __init__(
-        self, job: Preparation, kept: Record | Silent, folder: Path, listener: Listener, stop: StopRequest | None,
+        self, job: Preparation, kept: Record | Silent, folder: Path, listener: Audience, stop: StopRequest | None,
         began: float,
     ) -> None:  # fmt: skip
         self._job, self._made, self._config, self._kept = job, job.made, job.made.config, kept
         self._folder, self._listener, self._stop, self._began = folder, listener, stop, began
         self._seconds, self._compiled = 0.0, job.engine.compile_seconds
-        self._first, self._trainer = 0, Alone(job.engine)
+        self._first, self._trainer, self._wished = 0, Alone(job.engine), False
 
     def train(self) -> Result:
         state, done, history = self._restore()
@@ -69,11 +73,11 @@ class Training:
         if done:
             total = self._job.costs.rounds
             log.info("continuing after round %d%s", done, f" of {total}" if total else "")
-        self._listener.ready(self._made, self._folder)
+        self._listener.tell("ready", self._made, self._folder)
         self._first, self._job.engine.pulse = done, self._pulse
         state, done = self._rounds(state, done, history)
-        self._kept.save(here(state), done)
-        return self._finish(here(state), done, history, FINISHED)
+        self._save(state, done)
+        return self._finish(here(state), done, history, STOPPED if self._wished else FINISHED)
 
     def _rounds(self, state: State, done: int, history: list[Row]) -> tuple[State, int]:
         """Train up to the last round, unless the run is to stop or diverges."""
@@ -87,20 +91,45 @@ class Training:
                 if problem := self._divergence(stretch):
                     self._give_up(problem, state, done, history, stretch)
                 state, done = stretch.states, stretch.done
-                for row in stretch.rows:
-                    self._kept.row(row)
-                    history.append(row)
-                    self._listener.round(row, self._config)
+                self._tell(stretch, history)
+                if self._wished:
+                    break
                 stopped = self._stopped and self._more(done, history)
                 if save_every and self._more(done, history) and (stopped or done % save_every == 0):
-                    self._kept.save(here(state), done)
+                    self._save(state, done)
                 if stopped:
                     self._leave(done)
+        except ListenerError:
+            if done:
+                self._kept.save(here(state), done)
+            raise
         except RoundGivenUpError:
             if save_every and done > self._first and done % save_every:
-                self._kept.save(here(state), done)
+                self._save(state, done)
             self._leave(done, f" (round {done + 1} was given up)")
         return state, done
+
+    def _tell(self, stretch: Stretch, history: list[Row]) -> None:
+        """Write down what came of a stretch, and tell of it; where a listener wishes to stop, its end is tested too."""
+        rows = list(stretch.rows)
+        self._write(rows, history)
+        wished = self._listener.tell("trained", stretch.done, float(stretch.losses[0]), self._config)
+        if wished and not rows:
+            rows = self._test(stretch)
+            self._write(rows, history)
+        for row in rows:
+            wished |= self._listener.tell("tested", row, self._config)
+        self._wished = wished and self._more(stretch.done, history)
+
+    def _write(self, rows: list[Row], history: list[Row]) -> None:
+        for row in rows:
+            self._kept.row(row)
+            history.append(row)
+
+    def _save(self, state: State, done: int) -> None:
+        """Save a state after these rounds, and tell of it."""
+        self._kept.save(here(state), done)
+        self._listener.tell("saved", self._folder / checkpoint.NEWEST, done)
 
     def _more(self, done: int, history: list[Row]) -> bool:
         """Tell whether another round follows the first `done`, whose rows these are."""
@@ -115,7 +144,7 @@ class Training:
         """Look up inside a round that takes several calls, so that nobody has to wait for its end."""
         if self._stopped:
             raise RoundGivenUpError
-        self._listener.part(index + 1, part, self._config)
+        self._listener.tell("part", index + 1, part, self._config)
 
     def _restore(self) -> Progress:
         """Read the newest state that was saved, and the rows up to it."""
@@ -204,10 +233,11 @@ class Training:
             compile_seconds=compiling,
             client_steps_per_second=steps / max(self._seconds - compiling, 1e-9) if steps else 0.0,
             diverged=ending == DIVERGED,
+            stopped=ending == STOPPED,
         )  # fmt: skip
         ledger = self._job.costs.links(done) | {"waiting": waiting_of(self._job.costs.waits(done))}
         self._kept.finish(result.weights, ledger, result.to_json(), ending)
-        self._listener.finished(result)
+        self._listener.tell("finished", result)
         return result
 
     def _repeat_result(self, stored: dict[str, Any], state: State, done: int, history: list[Row]) -> Result:
@@ -223,9 +253,9 @@ class Training:
         return result
 
     def _result(self, state: State, history: list[Row], **numbers: Any) -> Result:
-        made = self._made
+        made, weights = self._made, self._made.evaluated(state)
         reached = made.target.reached(history) if made.target and not numbers["diverged"] else None
         return Result(
             algorithm=self._config.algorithm, config=self._config, history=history, parameters=made.model.parameters,
-            out=self._folder, weights=made.evaluated(state), experiment=made, reached=reached, **numbers,
+            out=self._folder, read_weights=lambda: weights, make=lambda: made, reached=reached, **numbers,
         )  # fmt: skip

@@ -18,8 +18,9 @@ from fedge.experiment.config import Config, foreign
 from fedge.experiment.optimisers import Optimiser
 from fedge.models import Model
 from fedge.runner import files, record
+from fedge.runner.listener import Listener
 from fedge.runner.prepare import Given, Keys, part_model, ready
-from fedge.runner.result import Listener, Result
+from fedge.runner.result import Result
 from fedge.runner.run import default_folder
 from fedge.runner.signals import StopRequest
 from fedge.studies import stored_plan as plans
@@ -32,7 +33,8 @@ def compare(
     algorithms: Sequence[str] = (), config: Keys | None = None, *, out: str | Path | None = None,
     resume: str | Path | None = None, dataset: Dataset | None = None,
     model: Model | str | Callable[..., Any] | None = None, optimiser: Optimiser | None = None,
-    objective: Objective | None = None, listener: Listener | None = None, stop: StopRequest | None = None, **keys: Any,
+    objective: Objective | None = None,
+    listener: Listener | Sequence[Listener] | None = None, stop: StopRequest | None = None, **keys: Any,
 ) -> dict[str, Result]:  # fmt: skip
     """Run each algorithm (unless named, each paper's own) with the same keys; return results by name.
 

@@ -23,9 +23,9 @@ from fedge.models import Model
 from fedge.runner import files, record
 from fedge.runner.cache import ProgramCache
 from fedge.runner.identity import LENGTH, canonical
+from fedge.runner.listener import Audience, Listener
 from fedge.runner.prepare import Given, Keys, part_model, ready
 from fedge.runner.record import DIVERGED, FINISHED
-from fedge.runner.result import Listener
 from fedge.runner.run import default_folder
 from fedge.runner.signals import StopRequest
 from fedge.studies.grid import by_shape, make_plan
@@ -52,8 +52,8 @@ def sweep(
     algorithms: Sequence[str] | str = (), config: Keys | None = None, *, seeds: int | Sequence[int] | None = None,
     out: str | Path | None = None, resume: str | Path | None = None, dataset: Dataset | None = None,
     model: Model | str | Sequence[str] | None = None, optimiser: Optimiser | None = None,
-    objective: Objective | None = None, listener: Listener | None = None, stop: StopRequest | None = None,
-    many: bool = False, **keys: Any,
+    objective: Objective | None = None, listener: Listener | Sequence[Listener] | None = None,
+    stop: StopRequest | None = None, many: bool = False, **keys: Any,
 ) -> Sweep:  # fmt: skip
     """Run each algorithm with every combination of values given, as in `sweep("hierfavg", lr=[0.02, 0.1], seeds=3)`.
 
@@ -78,24 +78,24 @@ def sweep(
         if resume is None:
             record.claim(folder, SWEEP)
             write_plan(folder / SWEEP, plan)
-        outcomes = _make_runs(folder, plan, given, listener or Listener(), stop)
+        outcomes = _make_runs(folder, plan, given, Audience(listener), stop)
     return Sweep(folder, plan, outcomes)
 
 
 def _make_runs(
-    folder: Path, plan: Plan, given: Given, listener: Listener, stop: StopRequest | None
+    folder: Path, plan: Plan, given: Given, audience: Audience, stop: StopRequest | None
 ) -> dict[str, Outcome]:
     """Make the runs that are not over yet, and return how each of all ended, in the plan's order."""
     over = {name: found for name in plan if (found := outcome_of(folder / name, plan[name])) is not None}
     cache = ProgramCache(ENGINES_KEPT)
-    listener.study(len(plan), len(over))
+    audience.tell("study", len(plan), len(over))
     for name in by_shape(plan):
         if name in over:
             continue
         with saying_how_to_go_on(folder), contextlib.suppress(DivergenceError):  # its record says so
             make_run(
                 folder / name, plan[name], dataset=given.dataset, model=given.model, optimiser=given.optimiser,
-                objective=given.objective, listener=listener, stop=stop, cache=cache,
+                objective=given.objective, listener=list(audience), stop=stop, cache=cache,
             )  # fmt: skip
         found = outcome_of(folder / name, plan[name])
         if found is None:

@@ -27,6 +27,14 @@ def metric_text(row: Row, name: str, digits: int = 4) -> str:
     return f"{value:.1%}" if is_share(name) else shown(value, digits)
 
 
+def duration(seconds: float) -> str:
+    """Say about how long something takes."""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
 def on_request(row: Row) -> str:
     """Write what `metrics` asked for: macro-F1, and how well cells and clients are served."""
     said = [f"macro-F1 {metric_text(row, 'macro_f1')}"] if "macro_f1" in row else []

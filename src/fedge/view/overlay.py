@@ -9,23 +9,30 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from fedge.view.numbers import is_share, words
-from fedge.view.plots import look, plain, tidy
+from fedge.view.plots import image_of, look, plain, tidy
+from fedge.view.prose import UNITS
 from fedge.view.selected import columns_of, lines_of
 
 ACROSS = {"rounds": "global rounds", "iterations": "local iterations", "seconds": "simulated seconds"}
-UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 LETTERS = 60  # of a name in the legend
 NAMED = 24  # lines that have a name in the legend
 
 
-def overlay(page: dict[str, Any], x: str = "rounds", y: str | None = None) -> Figure:
+class Drawing(Figure):
+    """This is a figure that a notebook displays, whatever backend it has."""
+
+    def _repr_png_(self) -> bytes:
+        return image_of(self, "png")
+
+
+def overlay(page: dict[str, Any], x: str = "rounds", y: str | None = None) -> Drawing:
     """Draw these runs against global rounds, local iterations, simulated seconds or bytes."""
     across, up = columns_of(page, x, y)
-    figure = Figure(figsize=(6, 4), layout="constrained")
+    figure = Drawing(figsize=(6, 4), layout="constrained")
     axes, scale = figure.subplots(), 100 if is_share(up) else 1
     lines = lines_of(page)
     most = max(float(np.nanmax(_numbers(run["columns"][across]))) for _, runs, _ in lines for run in runs)
-    unit, name = next((u for u in UNITS if most >= u[0]), (1, "bytes")) if x == "bytes" else (1, "")
+    name, unit = next((u for u in UNITS if most >= u[1]), ("bytes", 1)) if x == "bytes" else ("", 1)
     for number, (label, runs, band) in enumerate(lines):
         own: dict[str, Any] = look(number) | ({"label": _short(label)} if number < NAMED else {})
         if band:

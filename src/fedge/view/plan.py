@@ -12,9 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from fedge.studies.exposure import in_words
-from fedge.view.numbers import is_share, shown, words
+from fedge.view.numbers import duration, is_share, shown, words
 from fedge.view.plots import COLOURS, tidy
-from fedge.view.progress import duration
 
 LISTED = 12  # settings of a table
 UNITS = {"seconds": "s", "bytes": "MB", "energy": "J"}

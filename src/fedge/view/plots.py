@@ -36,11 +36,16 @@ def save(figure: Figure, path: Path) -> list[Path]:
 
 def write(figure: Figure, path: Path) -> None:
     """Write a figure into one file of the kind that its suffix names: PNG, PDF or SVG."""
-    kind, drawn = path.suffix[1:].lower(), io.BytesIO()
+    write_file(path, image_of(figure, path.suffix[1:].lower()))
+
+
+def image_of(figure: Figure, kind: str) -> bytes:
+    """Return a figure as PNG, PDF or SVG."""
+    drawn = io.BytesIO()
     undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind, {})
     with matplotlib.rc_context({"pdf.fonttype": 42, "svg.hashsalt": "fedge"}):
         figure.savefig(drawn, format=kind, dpi=150, bbox_inches="tight", metadata=undated)
-    write_file(path, drawn.getvalue())
+    return drawn.getvalue()
 
 
 def tidy(axes: Axes) -> None:

@@ -10,10 +10,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from fedge.experiment.build import Experiment
 from fedge.experiment.config import Config
-from fedge.runner.result import Listener, Result
+from fedge.runner.listener import Listener
+from fedge.runner.result import Result
 from fedge.runner.rows import Row, tested
-from fedge.view.numbers import metric_text, words
-from fedge.view.progress import duration
+from fedge.view.numbers import duration, metric_text, words
 
 LINES = 50  # plain lines of a sweep
 
@@ -44,7 +44,7 @@ class SweepTicker(Listener):
         self.out, self._part = out, 0.0
         self._tell(f"{out.name}: compiling …" if self._done == self._before else out.name)
 
-    def round(self, row: Row, config: Config) -> None:
+    def tested(self, row: Row, config: Config) -> None:
         self._part = row["round"] / config.rounds if config.rounds else 0.0
         self._tell(f"{self._name}: {self._numbers(row)}")
 

@@ -18,7 +18,8 @@ from typing import Any
 from fedge.errors import ConfigError
 from fedge.experiment.build import Experiment
 from fedge.experiment.config import Config
-from fedge.runner.result import Listener, Result
+from fedge.runner.listener import Listener
+from fedge.runner.result import Result
 from fedge.runner.rows import NUMBERS, Row
 
 FINISHED = "finished"
@@ -57,7 +58,7 @@ class Tracker(Listener):
     def ready(self, experiment: Experiment, out: Path) -> None:
         self.begin(out.name, experiment.config.model_dump())
 
-    def round(self, row: Row, config: Config) -> None:
+    def tested(self, row: Row, config: Config) -> None:
         self.add(row)
 
     def finished(self, result: Result) -> None:
