@@ -96,7 +96,7 @@ def test_a_round_worked_by_hand():
             assert spans == {("client 2", "computes"): 1, ("client 2", "sends and receives"): 4,
                              ("backhaul", "is full (up)"): 2}  # fmt: skip
         else:
-            assert spans == {("client 1", "computes"): 3, ("edge a", "is full towards the cloud (up)"): 3}
+            assert spans == {("client 1", "computes"): 3, ("edge a", "is full on the cloud's side (up)"): 3}
 
 
 def test_an_edge_goes_on_when_its_neighbours_models_are_there_and_its_own_is_sent():
