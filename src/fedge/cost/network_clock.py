@@ -80,7 +80,7 @@ class NetworkClock:
     seed: int = 0
     work: float | Times = 1.0  # a client's step as a share of one on the whole model; one number, or one per cell
     watch: Watching | None = None
-    _known: dict[Any, Outcome] = field(default_factory=dict)
+    _known: dict[Any, Outcome] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         if self.ledger.algorithm.gossip is not None:
