@@ -80,9 +80,10 @@ class NetworkClock:
     seed: int = 0
     work: float | Times = 1.0  # a client's step as a share of one on the whole model; one number, or one per cell
     watch: Watching | None = None
-    _known: dict[Any, Outcome] = field(default_factory=dict, init=False)
+    _known: dict[Any, Outcome] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "_known", {})  # `replace` would hand on what is known of another network
         if self.ledger.algorithm.gossip is not None:
             self.network.require_links(self.ledger.edge_links)
         elif self.ledger.algorithm.has_edges:
