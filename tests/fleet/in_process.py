@@ -116,5 +116,6 @@ def gossip_edge(found, cell, patience, at, hello):
     me = cell.hub.me
     start = {path: np.asarray(w[me.number]) for path, w in found.work.made.start.items()}
     node = GossipEdge(cell, patience, start)
-    lower = {edge(j): at[edge(j)] for j in neighbours(found.work, me.number) if j < me.number}
-    gossip.serve(node, found.rounds, lower, at[MONITOR], hello)
+    lower = [edge(j) for j in neighbours(found.work, me.number) if j < me.number]
+    dial = [Dialling((me,), name, at[name], hello, given_up=lambda: cell.hub.leaving) for name in (*lower, MONITOR)]
+    gossip.serve(node, found.rounds, dial[:-1], dial[-1])

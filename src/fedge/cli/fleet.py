@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from fedge.cli import fleet_roles
 from fedge.cli.common import guarded
 from fedge.errors import ConfigError
 from fedge.experiment.fleet_file import read_fleet
@@ -15,6 +16,7 @@ from fedge.net.fleet import Fleet
 from fedge.net.identity import NODE_DAYS
 
 app = typer.Typer(no_args_is_help=True, help="Run an experiment as processes, on one machine or on many.")
+app.add_typer(fleet_roles.app)
 
 FleetFile = Annotated[Path, typer.Argument(metavar="FLEET.toml", help="which node is where; see docs/fleet.md")]
 Nodes = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="folder; default: NAME-nodes")]

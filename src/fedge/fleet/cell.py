@@ -6,6 +6,7 @@ come in time, or is no finite number, does not count, and the others' shares are
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -58,6 +59,7 @@ class Cell:
     def __init__(self, work: Work, hub: Hub, cell: int, patience: Patience) -> None:
         self.work, self.hub, self.cell, self.patience = work, hub, cell, patience
         self._edge = aggregate_of(work.way.edge_rule)
+        self.pulse: Callable[[float], None] = lambda part: None  # called while it waits
 
     def global_round(self, index: int, dealt: Dealt, seconds: float | None = None) -> Trained:
         """Make the edge rounds of a global round, within so many seconds if that is said."""
@@ -87,7 +89,7 @@ class Cell:
         form = work.form(self.cell, work.way.uplink, client=True)
         self.hub.expect({place: {UPDATE: form} for place in places.values()})
         accept = Acceptance({path: mask for path, mask in masks.items() if path in form})
-        found = gather(self.hub, places, asks, patience, len(clients), accept)
+        found = gather(self.hub, places, asks, patience, len(clients), accept, self.pulse)
         came = self.required(turn, clients, len(clients), found, patience, accept.not_finite)
         share = self.shares(came)
         models = [start | self.arrived(start, found.answers[client(i)]) for i in came]

@@ -7,8 +7,6 @@ What is written down, tested, saved and resumed is the runner's business, as for
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -17,43 +15,28 @@ import numpy as np
 
 from fedge.core.contract import Stack, State
 from fedge.core.update import Hop
-from fedge.engine.base import Engine, Job
 from fedge.fleet.cell import Cell, Dealt, DivergedError, NoQuorumError, on_host
 from fedge.fleet.edge import ABSENT, DEAL, MERGED
-from fedge.fleet.told import ended, without
+from fedge.fleet.leader import Leader
+from fedge.fleet.told import without
 from fedge.fleet.work import Numbers, Work
 from fedge.net.gather import Asks, Gathered, Patience, gather
 from fedge.net.hub import Hub, Place
 from fedge.net.log_file import note
 from fedge.net.names import edge
-from fedge.net.wire import NOTHING, Facts, Form, Message
+from fedge.net.wire import NOTHING, Form, Message
 
 
-class Cloud(Engine):
-    """This makes global rounds over a hub's links."""
+class Cloud(Leader):
+    """This asks its edges, or its clients where there are none."""
 
     def __init__(self, work: Work, hub: Hub, patience: Patience, clients: Patience | None = None) -> None:
-        super().__init__(work.job)
-        self.work, self.hub, self.patience = work, hub, patience
+        super().__init__(work, hub, patience)
         self._own = None if work.algorithm.has_edges else Cell(work, hub, 0, clients or patience)
         self._deal = jax.jit(lambda state, now: [(s.weights, s.mask) for s in work.algorithm.deal(state, now)])
         self._merge = jax.jit(self._merged)
-        self._loss = 0.0
-        self.said: dict[int, Facts] = {}  # what each edge told of itself last
-        self.told: Callable[[int], None] = lambda index: None  # called after each round
 
-    def retarget(self, job: Job) -> None:
-        raise NotImplementedError("a fleet has one experiment")
-
-    def rounds(self, state: State, first: int, count: int) -> tuple[State, float]:
-        for index in range(first, first + count):
-            began = time.perf_counter()
-            state = self._round(state, index)
-            ended(self.hub, index, time.perf_counter() - began)
-            self.told(index)
-        return state, self._loss
-
-    def _round(self, state: State, index: int) -> State:
+    def one_round(self, state: State, index: int) -> State:
         dealt, now = self._deal(state, self.work.now(index)), self.work.now(index)
         cells = {
             cell: Dealt(_row(n, weights), _row(n, mask) if mask else None)
@@ -67,9 +50,9 @@ class Cloud(Engine):
                  round=index + 1)  # fmt: skip
             return state
         except DivergedError:
-            self._loss = float("nan")
+            self.loss = float("nan")
             return state
-        self._loss = loss
+        self.loss = loss
         weight = np.where([cell in came for cell in range(len(cells))], np.asarray(now.cell_weight), 0)
         stacks = [
             {p: np.stack([came.get(cell, cells[cell].model)[p] for cell in stack.ids]) for p in stack.weights}
@@ -83,6 +66,7 @@ class Cloud(Engine):
 
     def _at_clients(self, index: int, dealt: Dealt) -> tuple[dict[int, Numbers], float]:
         assert self._own is not None
+        self._own.pulse = lambda part: self.pulse(index, part)
         trained = self._own.global_round(index, dealt)
         return {0: trained.model}, trained.loss
 
@@ -104,7 +88,7 @@ class Cloud(Engine):
             refused[name.number] = not finite
             return None if finite else "its model holds numbers that are not finite"
 
-        found = gather(self.hub, places, asks, self.patience, len(cells), accept)
+        found = gather(self.hub, places, asks, self.patience, len(cells), accept, lambda part: self.pulse(index, part))
         return self._required(index, cells, found, refused)
 
     def _required(

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +31,7 @@ from fedge.net.hub import Hub, NotNowError, Place
 from fedge.net.link import Link
 from fedge.net.names import MONITOR, Name, edge
 from fedge.net.uplink import Dialling, Uplink
-from fedge.net.wire import Facts, Form, Head, Message
+from fedge.net.wire import Form, Head, Message
 
 EXCHANGE = "exchange"
 LINGER = 5.0  # seconds for neighbours to get the last model, where nobody says that all is over
@@ -131,20 +131,21 @@ def place_of(neighbour: Name, index: int, step: int) -> Place:
 
 
 def serve(
-    node: GossipEdge, rounds: int, lower: Mapping[Name, str], monitor: str | None, hello: Facts, own: Any = None,
-    kept: Kept | None = None,
-) -> None:  # fmt: skip
-    """Make global rounds until the last one, or until the monitor says stop; `lower` are the neighbours to dial."""
+    node: GossipEdge, rounds: int, dial: Sequence[Dialling], monitor: Dialling | None, kept: Kept | None = None
+) -> None:
+    """Make global rounds until the last one, or until the monitor says stop; neighbours to `dial` have lower numbers.
+
+    What comes back is taken up where it was kept.
+    """
     hub, first = node.cell.hub, 0 if kept is None else kept.restore(node)
     ended = threading.Event()
-    for name, address in lower.items():
-        dialling = Dialling((hub.me,), name, address, hello, own, given_up=lambda: hub.leaving)
+    for dialling in dial:
         threading.Thread(target=_stay_connected, args=(hub, dialling), daemon=True).start()
     uplink = None
     if monitor is not None:
-        dialling = Dialling((hub.me,), MONITOR, monitor, hello, own, given_up=lambda: hub.leaving)
-        uplink = Uplink(dialling, _nothing)
+        uplink = Uplink(monitor, _nothing)
         threading.Thread(target=_listen, args=(uplink, hub, ended), daemon=True).start()
+    hub.progress.rounds = rounds
     try:
         for index in range(first, rounds):
             node.round(index)

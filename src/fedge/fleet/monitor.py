@@ -7,39 +7,29 @@ It says nothing itself but when all is over.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from fedge.core.contract import State
-from fedge.engine.base import Engine, Job
 from fedge.errors import FleetError
-from fedge.fleet.told import ended
+from fedge.fleet.leader import Leader
 from fedge.fleet.work import Work
 from fedge.net.gather import Patience, gather
 from fedge.net.hub import Hub, Place
 from fedge.net.names import edge
-from fedge.net.wire import Facts
 
 STATE = "state"
 AHEAD = 256  # rounds that edges may be ahead of what is tested
 
 
-class Monitor(Engine):
+class Monitor(Leader):
     """This waits for the edges' models."""
 
     def __init__(self, work: Work, hub: Hub, patience: Patience) -> None:
-        super().__init__(work.job)
-        self.work, self.hub, self.patience = work, hub, patience
+        super().__init__(work, hub, patience)
         self._expected = 0  # rounds up to which messages may come
-        self.said: dict[int, Facts] = {}  # what each edge told of itself last
-        self.told: Callable[[int], None] = lambda index: None  # called after each round
-
-    def retarget(self, job: Job) -> None:
-        raise NotImplementedError("a fleet has one experiment")
 
     def begin(self, index: int) -> None:
         """Let models of rounds from this one on come."""
@@ -49,17 +39,8 @@ class Monitor(Engine):
         self.hub.expect({Place(name, number): {STATE: own} for name, own in form.items()
                          for number in range(first, self._expected)})  # fmt: skip
 
-    def rounds(self, state: State, first: int, count: int) -> tuple[State, float]:
-        found, loss = state, 0.0
-        for index in range(first, first + count):
-            self.begin(index)
-            began = time.perf_counter()
-            found, loss = self._round(index)
-            ended(self.hub, index, time.perf_counter() - began)
-            self.told(index)
-        return found, loss
-
-    def _round(self, index: int) -> tuple[State, float]:
+    def one_round(self, state: State, index: int) -> State:
+        self.begin(index)
         places = {edge(cell): Place(edge(cell), index) for cell in range(self.work.topology.cells)}
         patience = Patience(self.patience.deadline, 1.0)
         found = gather(self.hub, places, dict.fromkeys(places), patience, len(places),
@@ -73,4 +54,5 @@ class Monitor(Engine):
             path: jnp.asarray(np.stack([message.tensors[path] for message in messages])) for path in messages[0].tensors
         }
         losses = [float(message.facts["loss"]) for message in messages]
-        return stacked, float(np.dot(self.work.topology.cell_weight, losses))
+        self.loss = float(np.dot(self.work.topology.cell_weight, losses))
+        return stacked

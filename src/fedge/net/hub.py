@@ -49,7 +49,8 @@ Vet = Callable[[tuple[Name, ...], Facts], Facts]
 class Hub:
     """This serves one node's children and neighbours; all its methods may be called from any thread."""
 
-    def __init__(self, me: Name, vet: Vet, tally: Tally, own: Any = None) -> None:
+    def __init__(self, me: Name, vet: Vet, tally: Tally, own: Any = None, children: tuple[Name, ...] = ()) -> None:
+        self.children = children  # who may be connected, for people to be told
         self.me, self.tally, self.progress = me, tally, Progress()
         self._vet, self._own = vet, own
         self._change = threading.Condition()
@@ -59,6 +60,7 @@ class Hub:
         self._arrived: dict[Place, Message] = {}
         self._changes = 0
         self._stopping: str | None = None
+        self.changed: Callable[[], None] = lambda: None  # called when somebody has come or gone
         self._server: Any = None
 
     # Serving
@@ -145,6 +147,7 @@ class Hub:
             self._links |= dict.fromkeys(link.names, link)
             self._seen |= set(link.names)
             self._changed()
+        self.changed()
         threading.Thread(target=self._read, args=(link, frames), daemon=True, name=f"{self.me}<{link.names[0]}").start()
 
     def detach(self, link: Link) -> None:
@@ -154,6 +157,7 @@ class Hub:
                     del self._links[name]
             self._changed()
         link.close()
+        self.changed()
 
     def _read(self, link: Link, frames: Iterator[bytes]) -> None:
         try:
@@ -176,8 +180,8 @@ class Hub:
     def _expected(self, link: Link, head: Head) -> Form | None:
         bare = head.bare
         if bare.sender not in link.names or bare.receiver != self.me:
-            raise FleetError(f"{link.names[0].words} sent a {brief(bare.kind)} in the name of {bare.sender.words} to "
-                             f"{bare.receiver.words}")  # fmt: skip
+            raise FleetError(f"{link.names[0].words} sent something ({brief(bare.kind)}) in the name of "
+                             f"{bare.sender.words} to {bare.receiver.words}")  # fmt: skip
         if bare.kind in (DROPPED, STOP):
             return NOTHING
         with self._change:

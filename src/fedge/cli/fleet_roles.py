@@ -1,0 +1,115 @@
+"""`fedge fleet cloud | edge | client | monitor` plays one role; `fedge fleet up` plays all of them on one machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedge.cli.common import Format, Out, Output, folder_of, guarded, stop_request
+from fedge.errors import DivergenceError, FleetError
+from fedge.experiment.fleet_file import read_fleet
+from fedge.fleet import folders, nodes
+from fedge.fleet.up import end_with_parent, up
+from fedge.net.identity import Credentials
+from fedge.net.watched import watched
+from fedge.view.fleet_tree import FleetTicker
+
+app = typer.Typer()
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="the node's folder, which fedge fleet init made")]
+Log = Annotated[Path | None, typer.Option("--log", metavar="FILE", help="append what happens, as lines of JSON")]
+Metrics = Annotated[str | None, typer.Option("--metrics", metavar="PORT", help="serve metrics for Prometheus")]
+Parent = Annotated[bool, typer.Option("--with-parent", hidden=True)]
+Resume = Annotated[Path | None, typer.Option("--resume", metavar="DIR", help="continue the run in DIR")]
+
+
+def site_of(folder: Path, *roles: str) -> nodes.Site:
+    """Read a node's folder."""
+    fleet = read_fleet(folder / folders.FILE)
+    own = Credentials.load(folder)
+    if fleet.node is None:
+        raise FleetError(f"{folder / folders.FILE} is a whole fleet's; give the folder of a node, as init made it")
+    node = fleet.labelled(fleet.node)
+    if node.role not in roles or set(node.names) != set(own.names) or own.run != fleet.name:
+        raise FleetError(f"{folder} is that of {', '.join(name.words for name in own.names)} of fleet '{own.run}'; "
+                         f"give the folder of a node that is {' or '.join(roles)}")  # fmt: skip
+    return nodes.Site(fleet, node, own)
+
+
+@contextlib.contextmanager
+def playing(site: nodes.Site, log: Path | None, metrics: str | None, parent: bool) -> Iterator[None]:
+    """Be watched while a role is played."""
+    if parent:
+        end_with_parent()
+    with watched(site.me, site.status, log, metrics):
+        yield
+
+
+@app.command("cloud")
+@app.command("monitor")
+def lead_command(
+    folder: Folder, out: Out = None, resume: Resume = None, log: Log = None, metrics: Metrics = None,
+    parent: Parent = False,
+) -> None:  # fmt: skip
+    """Lead a fleet, or listen to one that has no cloud, and keep its run folder."""
+    ticker = FleetTicker()
+    with guarded(ticker):
+        site = site_of(folder, "cloud", "monitor")
+        with playing(site, log, metrics, parent):
+            leading = nodes.Leading(site, ticker.follow)
+            result = nodes.lead(leading, site.fleet, out=folder_of(out), resume=resume, listener=ticker,
+                                stop=stop_request())  # fmt: skip
+        print(f"run folder {result.out}")
+
+
+@app.command("edge")
+def edge_command(
+    folder: Folder, out: Out = None, log: Log = None, metrics: Metrics = None, parent: Parent = False
+) -> None:
+    """Be an edge: between clients and the cloud, or between clients and other edges. --out keeps the latter's model."""
+    with guarded():
+        site = site_of(folder, "edge")
+        with playing(site, log, metrics, parent):
+            nodes.play_edge(site, folder_of(out))
+
+
+@app.command("client")
+def client_command(folder: Folder, log: Log = None, metrics: Metrics = None, parent: Parent = False) -> None:
+    """Be one client, or several of one process."""
+    with guarded():
+        site = site_of(folder, "client")
+        with playing(site, log, metrics, parent):
+            nodes.play_clients(site)
+
+
+@app.command("up")
+def up_command(
+    file: Annotated[Path, typer.Argument(metavar="FLEET.toml", help="which node is where; see docs/fleet.md")],
+    out: Out = None,
+    resume: Resume = None,
+    nodes_folder: Annotated[
+        Path | None, typer.Option("--nodes", metavar="DIR", help="folder that init made; default: NAME-nodes, or none")
+    ] = None,
+    log: Log = None,
+    format: Output = Format.text,
+) -> None:
+    """Run a whole fleet on this machine, and show what it costs beside what was predicted."""
+    ticker = FleetTicker()
+    with guarded(ticker):
+        fleet = read_fleet(file)
+        try:
+            result, account = up(fleet, nodes=nodes_folder, out=folder_of(out), resume=resume, listener=ticker,
+                                 stop=stop_request(), log_file=log, told=ticker.follow)  # fmt: skip
+        except DivergenceError as problem:
+            if format is Format.json and problem.result is not None:
+                print(json.dumps(problem.result.to_json()))
+            raise
+        if format is Format.json:
+            print(json.dumps(result.to_json() | {"fleet": account.to_json()}))
+            return
+        print("\n".join(["", *account.lines(), "", f"run folder {result.out}"]))

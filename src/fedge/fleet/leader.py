@@ -1,0 +1,60 @@
+"""Who leads a fleet is an engine: the cloud, or a monitor where there is none. Both keep account of their rounds."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable
+
+from fedge.core.contract import State
+from fedge.engine.base import Engine, Job
+from fedge.fleet.told import ended
+from fedge.fleet.work import Work
+from fedge.net.gather import Patience
+from fedge.net.hub import Hub
+from fedge.net.names import Name
+from fedge.net.tally import Bytes
+from fedge.net.wire import Facts
+
+
+class Leader(Engine):
+    """This makes global rounds over a hub's links, one after the other."""
+
+    def __init__(self, work: Work, hub: Hub, patience: Patience) -> None:
+        super().__init__(work.job)
+        self.work, self.hub, self.patience = work, hub, patience
+        self.said: dict[int, Facts] = {}  # what each edge told of itself last
+        self.told: Callable[[int], None] = lambda index: None  # called after each round
+        self.first: int | None = None  # round
+        self.seconds: list[float] = []  # of each round since
+        self.loss = 0.0
+
+    def retarget(self, job: Job) -> None:
+        raise NotImplementedError("a fleet has one experiment")
+
+    def rounds(self, state: State, first: int, count: int) -> tuple[State, float]:
+        self.first = first if self.first is None else self.first
+        for index in range(first, first + count):
+            began = time.perf_counter()
+            state = self.one_round(state, index)
+            self.seconds.append(time.perf_counter() - began)
+            ended(self.hub, index, self.seconds[-1])
+            self.told(index)
+        return state, self.loss
+
+    @abstractmethod
+    def one_round(self, state: State, index: int) -> State:
+        """Make a global round, and say in `loss` what its clients' was."""
+
+    def counted(self) -> dict[str, Bytes]:
+        """Add up the bytes of each tier, as whoever was dialled has counted them."""
+        total = dict(self.hub.tally.totals())
+        for facts in self.said.values():
+            for tier, links in facts["sent"].items():
+                own = [Bytes(int(payload), int(framing)) for payload, framing in links.values()]
+                total[tier] = sum(own, total.get(tier, Bytes()))
+        return total
+
+    def below(self, cell: int) -> tuple[Name, ...]:
+        """Return who is connected to an edge, as it has said last."""
+        return tuple(Name.of(name) for name in self.said.get(cell, {}).get("connected", ()))

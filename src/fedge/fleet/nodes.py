@@ -1,0 +1,228 @@
+"""Nodes are made here from a fleet file: each process builds the experiment from the same keys and plays its role.
+
+The cloud, or the monitor where there is none, is the engine of an ordinary run, so it keeps the run folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedge.engine import Engine
+from fedge.errors import FleetError
+from fedge.experiment.build import Experiment
+from fedge.fleet import client as client_role
+from fedge.fleet import edge as edge_role
+from fedge.fleet import gossip, split_client
+from fedge.fleet.cell import Cell
+from fedge.fleet.client import Clients
+from fedge.fleet.cloud import Cloud
+from fedge.fleet.edge import Edge
+from fedge.fleet.gossip import GossipEdge, neighbours
+from fedge.fleet.greeting import greeting, only, vet
+from fedge.fleet.kept import Kept
+from fedge.fleet.monitor import Monitor
+from fedge.fleet.split import is_split
+from fedge.fleet.split_cell import SplitCell
+from fedge.fleet.split_client import SplitClients
+from fedge.fleet.work import Work
+from fedge.net.fleet import Fleet, Node
+from fedge.net.gather import Patience
+from fedge.net.hub import Hub
+from fedge.net.log_file import note
+from fedge.net.names import CLOUD, MONITOR, Name, client, edge
+from fedge.net.status import Status
+from fedge.net.tally import Tally
+from fedge.net.uplink import Dialling, Uplink
+from fedge.runner import identity
+from fedge.runner.cache import ProgramCache
+from fedge.runner.costs import Costs
+from fedge.runner.listener import Listener
+from fedge.runner.prepare import Given, ready
+from fedge.runner.result import Result
+from fedge.runner.run import run
+from fedge.runner.signals import StopRequest
+
+
+@dataclass
+class Site:
+    """This is a process's place in a fleet, and the credentials that it shows."""
+
+    fleet: Fleet
+    node: Node
+    own: Any = None
+
+    @property
+    def me(self) -> Name:
+        return self.node.names[0]
+
+    def __post_init__(self) -> None:
+        self.hub: Hub | None = None
+
+    def status(self) -> Status:
+        """Say how this process is doing; a process of clients is dialled by nobody, and knows little."""
+        return Status(self.me) if self.hub is None else self.hub.status()
+
+    def patience(self, *, of_edges: bool) -> Patience:
+        """Return how long this process waits for edges, or for clients."""
+        if of_edges:
+            return Patience(self.fleet.deadline.cloud, self.fleet.quorum.cloud)
+        return Patience(self.fleet.deadline.edge, self.fleet.quorum.edge)
+
+    def dialling(self, names: tuple[Name, ...], parent: Name, hello: Any, hub: Hub | None = None) -> Dialling:
+        address = self.fleet.at(parent).address
+        assert address is not None
+        return Dialling(names, parent, address, hello, self.own, given_up=lambda: hub is not None and hub.leaving)
+
+    def listen(self, hello: Any, *children: Name) -> Hub:
+        """Serve these nodes at this process's address."""
+        hub = Hub(self.me, vet(hello, only(*children, where=self.me.words)), Tally(), self.own, children)
+        assert self.node.binds is not None
+        hub.listen(self.node.binds)
+        self.hub = hub
+        note("listens", f"{self.me.words} listens at {self.node.binds}")
+        return hub
+
+
+@contextlib.contextmanager
+def built(site: Site) -> Iterator[tuple[Work, dict[str, Any]]]:
+    """Build the experiment that a fleet file names; the block is in its precision."""
+    given = Given(None, None, None)
+    config = given.resolve(site.fleet.run)
+    with ready(config, 1):
+        made = given.experiment(config)
+        yield Work(made), greeting(made, identity.objects(made, None))
+
+
+def in_thread(work: Work, target: Callable[..., None], *given: Any) -> threading.Thread:
+    """Run a role beside others, in the experiment's precision."""
+
+    def play() -> None:
+        with jax.enable_x64(True) if work.task.dtype == "float64" else contextlib.nullcontext():
+            target(*given)
+
+    thread = threading.Thread(target=play, daemon=True)
+    thread.start()
+    return thread
+
+
+# The cloud, or who listens in its place
+
+
+class Leading(ProgramCache):
+    """This gives a run the engine that a fleet is, in the place of a compiled one."""
+
+    def __init__(self, site: Site, told: Callable[[Cloud | Monitor], None] = lambda engine: None) -> None:
+        super().__init__()
+        self._site, self._told = site, told
+        self.hub: Hub | None = None
+        self.leader: Cloud | Monitor | None = None
+
+    def engine(self, made: Experiment) -> Engine:
+        work, site = Work(made), self._site
+        children = [edge(cell) for cell in range(work.topology.cells)]
+        if not work.algorithm.has_edges:
+            children = [client(i) for i in range(work.topology.clients)]
+        self.hub = site.listen(greeting(made, identity.objects(made, None)), *children)
+        patience = site.patience(of_edges=True)
+        if work.algorithm.gossip is not None:
+            self.leader = Monitor(work, self.hub, patience)
+            self.leader.begin(0)
+        else:
+            self.leader = Cloud(work, self.hub, patience, site.patience(of_edges=False))
+        self._told(self.leader)
+        return self.leader
+
+
+def lead(
+    leading: Leading, fleet: Fleet, *, out: Path | None = None, resume: Path | None = None,
+    listener: Listener | None = None, stop: StopRequest | None = None,
+) -> Result:  # fmt: skip
+    """Make the run that a fleet is there for, and tell its nodes when it is over."""
+    reason = "the run was given up"
+    try:
+        again = {"resume": resume} if resume is not None else {"out": out}
+        result = run(None if resume else dict(fleet.run), cache=leading, listener=listener, stop=stop, **again)
+        reason = "the run is over"
+    finally:
+        if leading.hub is not None:
+            leading.hub.stop(reason)
+    return result
+
+
+# Edges and clients
+
+
+def play_edge(site: Site, out: Path | None = None) -> None:
+    """Stand between clients and the cloud, or beside other edges, until all is over."""
+    with built(site) as (work, hello):
+        cell, gossips = site.me.number, work.algorithm.gossip is not None
+        if not work.algorithm.has_edges:
+            raise FleetError(f"{work.algorithm.name} has no edges; its clients talk to the cloud")
+        near = [edge(j) for j in neighbours(work, cell)] if gossips else []
+        hub = site.listen(hello, *(client(int(i)) for i in work.topology.roster[cell]), *near)
+        own = (SplitCell if is_split(work) else Cell)(work, hub, cell, site.patience(of_edges=False))
+        if gossips:
+            _gossip(site, own, hello, out)
+            return
+        node = Edge(own)
+        edge_role.serve(node, Uplink(site.dialling((site.me,), CLOUD, hello, hub), node.expect))
+
+
+def _gossip(site: Site, cell: Cell, hello: Any, out: Path | None) -> None:
+    """Be an edge that keeps its own model, in `out` if that is said."""
+    work, me, hub = cell.work, site.me, cell.hub
+    start = {path: np.asarray(w[me.number]) for path, w in work.made.start.items()}
+    node = GossipEdge(cell, site.patience(of_edges=True), start)
+    dial = [site.dialling((me,), edge(j), hello, hub) for j in neighbours(work, me.number) if j < me.number]
+    to_monitor = site.dialling((me,), MONITOR, hello, hub) if site.fleet.monitor else None
+    kept = None
+    if out is not None:
+        kept = Kept(out, identity.digest_of(identity.canonical(hello), str(me)))
+    gossip.serve(node, Costs(work.made).last(), dial, to_monitor, kept)
+
+
+def play_clients(site: Site) -> None:
+    """Be the clients of a process until their edges say that all is over; each edge is served by a thread."""
+    with built(site) as (work, hello):
+        numbers = [name.number for name in site.node.names]
+        unknown = [i for i in numbers if i >= work.topology.clients]
+        if unknown:
+            raise FleetError(f"client {unknown[0]} is none of the {work.topology.clients} clients of this run")
+        cells = sorted({int(work.topology.cell[i]) for i in numbers})
+        problems, threads = list[BaseException](), list[threading.Thread]()
+        for cell in cells:
+            own = [i for i in numbers if work.topology.cell[i] == cell]
+            parent = edge(cell) if work.algorithm.has_edges else CLOUD
+            threads.append(in_thread(work, _serve_cell, work, own, site, parent, hello, problems))
+        for thread in threads:
+            thread.join()
+        if problems:
+            raise problems[0]
+
+
+def _serve_cell(
+    work: Work, numbers: list[int], site: Site, parent: Name, hello: Any, problems: list[BaseException]
+) -> None:
+    try:
+        split = is_split(work)
+        process = (SplitClients if split else Clients)(work, numbers)
+        uplink = Uplink(site.dialling(process.names, parent, hello), process.expect)
+        (split_client if split else client_role).serve(process, uplink)
+    except BaseException as problem:
+        problems.append(problem)
+
+
+def alone(fleet: Fleet) -> Fleet:
+    """Return a fleet with a monitor, where it has no cloud and names none: someone must keep the run folder."""
+    if fleet.cloud is not None or fleet.monitor is not None:
+        return fleet
+    taken = [int(node.address.rpartition(":")[2]) for node in fleet.nodes if node.address]
+    return replace(fleet, nodes=(Node((MONITOR,), f"127.0.0.1:{max(taken) + 1}"), *fleet.nodes))

@@ -1,0 +1,78 @@
+"""A fleet of real processes: killed in the middle it leaves no process behind, and goes on to the simulator's model."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import fedge
+
+pytest.importorskip("grpc")
+KEYS = {"algorithm": "hierfavg", "clients": 3, "cells": 1, "rounds": 4, "local_steps": 2, "edge_rounds": 1,
+        "data": "fashion-mini", "checkpoint_every": 1, "devices": 1}  # fmt: skip
+LONG = 240.0  # seconds for what takes a few, on a machine that is busy
+
+
+def write_file(folder: Path, port: int) -> Path:
+    rows = [f"{key} = {json.dumps(value)}" for key, value in KEYS.items()]
+    file = folder / "tiny.toml"
+    file.write_text("\n".join(["[run]", *rows, "[fleet]", f"port = {port}", "per_process = 3"]) + "\n")
+    return file
+
+
+def started(folder: Path, *words: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "fedge", "fleet", "up", *words], cwd=folder, stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def those_of(folder: Path) -> list[int]:
+    """Return the processes whose command line names this folder."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if str(folder).encode() in entry.read_bytes():
+                found.append(int(entry.parent.name))
+        except OSError:  # it has just ended
+            continue
+    return found
+
+
+def until(true) -> None:
+    end = time.monotonic() + LONG
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="looks for processes in /proc")
+def test_a_fleet_that_is_killed_leaves_nobody_behind_and_goes_on_to_the_same_model(tmp_path, free_port):
+    file, out = write_file(tmp_path, free_port), tmp_path / "run"
+    assert subprocess.run([sys.executable, "-m", "fedge", "fleet", "init", str(file), "--out", str(tmp_path / "nodes")],
+                          capture_output=True).returncode == 0  # fmt: skip
+    words = (str(file), "--nodes", str(tmp_path / "nodes"))
+    first = started(tmp_path, *words, "--out", str(out))
+    until(lambda: (out / "checkpoint.safetensors").exists() or first.poll() is not None)
+    assert len(those_of(tmp_path)) >= 1
+    os.kill(first.pid, signal.SIGKILL)
+    first.communicate()
+    until(lambda: not those_of(tmp_path))
+
+    again = started(tmp_path, *words, "--resume", str(out))
+    said, problems = again.communicate(timeout=LONG)
+    assert again.returncode == 0, problems
+    assert not those_of(tmp_path)
+    assert "client to edge" in said
+    account = json.loads((out / "fleet.json").read_text())
+    assert all(tier["predicted"] == tier["payload"] for tier in account["bytes"].values())
+    simulated = fedge.run(KEYS, out=tmp_path / "simulated")
+    weights = load_file(out / "weights.safetensors")
+    assert max(float(np.abs(weights[path] - np.asarray(w)).max()) for path, w in simulated.weights.items()) < 1e-6
