@@ -11,9 +11,11 @@ from fedge.errors import ConfigError
 from fedge.experiment.build import experiment
 from fedge.experiment.config import Config
 from fedge.runner.cache import ProgramCache
+from fedge.runner.prepare import Given
 from fedge.studies.exposure import exposure
-from fedge.studies.planner import plan
-from fedge.studies.sensitivity import RATES, with_rate
+from fedge.studies.planner import Planner, plan
+from fedge.studies.question import split
+from fedge.studies.sensitivity import RATES, rates_of, with_rate
 from fedge.studies.trials import OF_CLIENTS, Energy, Trial
 from tests.helpers import small
 
@@ -21,6 +23,10 @@ FIXED = {"clients": 4, "cells": 2, "batch": 5, "devices": 2, "partition": "iid",
          "codec": "none"}  # fmt: skip
 ASKED = FIXED | {"target": 0.5, "algorithm": "hierfavg", "lr": [0.02, 0.1, 0.3], "eval_every": [2, 4], "seeds": 2,
                  "finalists": 2, "budget": 3000}  # fmt: skip
+
+
+def planner(keys):
+    return Planner(*split(keys), Given(None, None, None), None, lambda *_: None)
 
 
 def call(*words):
@@ -95,18 +101,36 @@ def test_a_budget_is_honoured_and_nothing_reached_is_an_answer(tmp_path):
 
 
 def test_what_must_not_be_seen_or_does_not_fit_is_left_out(tmp_path):
-    """HierSFL at cut=0 shows inputs, at the hidden layer activations, both labels; the MLP's whole is 3 × 954 kB."""
-    keys = FIXED | {"target": 0.2, "algorithm": "hierfavg,hiersfl", "cut": "0,hidden", "lr": 0.1, "seeds": 1}
-    names = {}
+    """HierSFL at cut=0 shows inputs, at the hidden layer activations, both show labels; a client may be small."""
+    keys = FIXED | {"target": 0.2, "algorithm": "hierfavg,hiersfl", "cut": "0,hidden", "lr": 0.1}
+    left = {}
     for exclude in ("inputs", "inputs,activations", "labels"):
-        found = plan(keys | {"exclude": exclude}, out=tmp_path / exclude.replace(",", "-"))
-        names[exclude] = {trial.keys.get("cut", "") for trial in found.trials.values()}
+        found = planner(keys | {"exclude": exclude})
+        left[exclude] = {trial.keys.get("cut", "") for _, trial in found.candidates}
         assert found.refused
         assert all(f"which exclude={exclude} rules out" in why for why in found.refused.values())
-    assert names == {"inputs": {"", "hidden"}, "inputs,activations": {""}, "labels": {""}}
+    assert left == {"inputs": {"", "hidden"}, "inputs,activations": {""}, "labels": {""}}
     with pytest.raises(ConfigError, match=r"no setting is possible: a client needs .* MB, more than 0.001 MB"):
         plan(keys | {"client_memory": 1000, "algorithm": "hierfavg"}, out=tmp_path / "none")
     assert not (tmp_path / "none").exists()
+
+
+def test_of_many_settings_some_are_drawn_of_each_algorithm_in_turn():
+    found = planner(FIXED | {"target": 0.5, "local_steps": [1, 2, 5], "settings": 10, "seed": 3})
+    names = [trial.keys["algorithm"] for _, trial in found.candidates]
+    assert sorted(names) == sorted(["fedavg", "hierfavg", "hist", "hiersfl", "sdfeel"] * 2)
+    again = planner(FIXED | {"target": 0.5, "local_steps": [1, 2, 5], "settings": 10, "seed": 3})
+    assert [name for name, _ in found.candidates] == [name for name, _ in again.candidates]
+    other = planner(FIXED | {"target": 0.5, "local_steps": [1, 2, 5], "settings": 10, "seed": 4})
+    assert [name for name, _ in found.candidates] != [name for name, _ in other.candidates]
+
+
+def test_neighbours_differ_in_one_step_of_one_key():
+    choices = planner(FIXED | {"target": 0.5, "algorithm": "hierfavg", "lr": [1, 2, 3], "batch": [5, 10]}).choices
+    keys = choices.complete({"algorithm": "hierfavg", "lr": 2, "batch": 5})
+    near = [(own["lr"], own["batch"]) for own in choices.neighbours(keys)]
+    assert near == [(1, 5), (3, 5), (2, 10)]
+    assert choices.size == 6
 
 
 @pytest.mark.parametrize(
@@ -161,6 +185,84 @@ def test_costs_with_another_rate_are_those_of_a_run_with_it(algorithm):
     used = {"hiersfl": {"cpu_hz", "edge_hz", "uplink_bps", "cloud_bps"}, "fedavg": {"cpu_hz", "cloud_bps"},
             "sdfeel": {"cpu_hz", "uplink_bps", "edge_bps"}}  # fmt: skip
     assert set(moved) == used[algorithm]
+
+
+HALL = """
+name = "hall"
+[backhaul]
+up_bps = {backhaul}
+[[edges]]
+name = "north"
+cpu_hz = {edge_hz}
+up_bps = {shared}
+backhaul_up_bps = {line}
+[[edges]]
+name = "south"
+cpu_hz = {edge_hz}
+up_bps = {shared}
+backhaul_up_bps = {line}
+[[links]]
+from = "north"
+to = "south"
+bps = {link}
+[[clients]]
+name = "robot"
+cell = "north"
+count = 2
+cpu_hz = {cpu_hz}
+up_bps = {own}
+[[clients]]
+name = "press"
+cell = "south"
+count = 2
+step_seconds = {step}
+up_bps = {own}
+"""
+SPEEDS = {"backhaul": 3e6, "edge_hz": 1e9, "shared": 8e6, "line": 2e6, "link": 5e6, "cpu_hz": 1e8, "own": 6e6,
+          "step": 0.02}  # fmt: skip
+MEANS = {"backhaul": ["backhaul"], "edges' processors": ["edge_hz"], "links shared in cells": ["shared"],
+         "edges' lines": ["line"], "links between edges": ["link"], "clients' processors": ["cpu_hz", "step"],
+         "clients' links": ["own"]}  # fmt: skip
+
+
+def hall(path, kind=None, factor=1.0):
+    other = {name: SPEEDS[name] * (1 / factor if name == "step" else factor) for name in MEANS.get(kind, [])}
+    path.write_text(HALL.format(**SPEEDS | other))
+    return path
+
+
+@pytest.mark.parametrize(("algorithm", "idle"), [
+    ("hiersfl", {"links between edges"}), ("sdfeel", {"edges' processors", "edges' lines", "backhaul"}),
+    ("fedavg", {"edges' processors", "links between edges"}),
+])  # fmt: skip
+def test_costs_of_a_network_with_faster_parts_are_those_of_its_file_with_other_numbers(tmp_path, algorithm, idle):
+    def trial(kind=None, factor=1.0):
+        keys = {"algorithm": algorithm, "network": str(hall(tmp_path / "hall.toml", kind, factor)), "target": 0.9,
+                "local_steps": 2, "edge_rounds": 2, "partition": "iid"}  # fmt: skip
+        return Trial(keys, experiment(Config.of(keys)), Energy(), 0)
+
+    plain, moved = trial(), set()
+    assert set(rates_of(plain.made)) == set(MEANS)
+    for kind in MEANS:
+        for factor in (0.5, 2.0):
+            other = with_rate(plain, kind, factor).spent(3)
+            assert other == pytest.approx(trial(kind, factor).spent(3), rel=1e-12)
+            moved |= {kind} if other.seconds != pytest.approx(plain.spent(3).seconds, rel=1e-9) else set()
+    assert not moved & idle
+    assert "clients' processors" in moved
+
+
+def test_a_network_of_a_file_says_cells_links_and_costs(tmp_path):
+    place = hall(tmp_path / "hall.toml")
+    words = "algorithm=hierfavg,sdfeel lr=0.1 local_steps=2 edge_rounds=1 gossip=1 codec=none partition=iid devices=2"
+    done = call(place, "target=0.2", *words.split(), "seeds=1", "--out", tmp_path / "plan")
+    assert done.exit_code == 0, done.output
+    answer = json.loads((tmp_path / "plan" / "answer.json").read_text())
+    assert answer["effort"]["possible"] == answer["effort"]["tried"] == 2  # the graph is the network's
+    assert f"network={place}" in answer["recommended"]["command"]
+    assert {change["rate"] for change in answer["recommended"]["changes"]} == set(MEANS)
+    assert (tmp_path / "plan" / "front.png").stat().st_size > 1000
+    assert "fresh seeds reached accuracy 20.0%" in done.stdout
 
 
 def test_energy_is_what_clients_compute_and_send():

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedge.runner import files
-from fedge.studies.choices import Choices
+from fedge.studies.choices import Choices, distinct, name_of
 from fedge.studies.exposure import exposure
 from fedge.studies.interval import Interval, interval
 from fedge.studies.question import Question
@@ -107,6 +107,11 @@ class Answer:
         spent = self.costs[name]
         energy = (spent.energy,) if self.question.energy != Energy() else ()
         return (spent.seconds, spent.bytes, self.trials[name].client_memory, *energy)
+
+    def every(self) -> list[tuple[str, dict[str, Any]]]:
+        """List all settings that were possible, with all keys of their runs, tried or not."""
+        axes = self.choices.axes
+        return [(name_of(keys, axes[own]), keys) for own in axes for keys in distinct(self.choices.settings(own))]
 
     # In words and numbers
 

@@ -101,13 +101,13 @@ class Planner:
         self._question, self._given, self._stop, self._say = question, given, stop, tell
         self._datasets: dict[int, Dataset] = {}
         self._cache = ProgramCache(ENGINES_KEPT)
-        self._refused: dict[str, str] = {}
+        self.refused: dict[str, str] = {}
         base = self._build(self._base(asked))
         linked = getattr(base.config, "network", None) is not None
         self.choices = make_choices(asked, base.model.stages, base.topology.cells, linked=linked)
         self._seed = base.config.seed
-        self._candidates = self._find()
-        first = self._candidates[0][1]
+        self.candidates = self._find()
+        first = self.candidates[0][1]
         with ready(first.made.config, first.made.config.devices):
             self._untrained = untrained_value(first, self._cache)
         _refuse_untrained(first.target, self._untrained)
@@ -142,7 +142,7 @@ class Planner:
             if trial is not None:
                 found.append((self._name(keys), trial))
         if not found:
-            reasons = list(dict.fromkeys(self._refused.values()))
+            reasons = list(dict.fromkeys(self.refused.values()))
             raise ConfigError(f"no setting is possible: {reasons[0] if reasons else 'there are none'}")
         return found
 
@@ -155,17 +155,17 @@ class Planner:
         try:
             made = self._build(keys)
         except ConfigError as problem:
-            self._refused[name] = str(problem)
+            self.refused[name] = str(problem)
             return None
         seen = exposure(made.job.algorithm, made.model.stages).keys() & excluded(q.exclude)
         memory = client_memory(made)
         trial = Trial(keys, made, q.energy, memory, q.deadline or math.inf)
         if seen:
-            self._refused[name] = f"it shows {', '.join(sorted(seen))}, which exclude={q.exclude} rules out"
+            self.refused[name] = f"it shows {', '.join(sorted(seen))}, which exclude={q.exclude} rules out"
         elif q.client_memory is not None and memory > q.client_memory:
-            self._refused[name] = f"a client needs {memory / 1e6:.3g} MB, more than {q.client_memory / 1e6:.3g} MB"
+            self.refused[name] = f"a client needs {memory / 1e6:.3g} MB, more than {q.client_memory / 1e6:.3g} MB"
         elif not trial.allowed(trial.every):
-            self._refused[name] = f"its first test would come after the deadline of {q.deadline:g} s"
+            self.refused[name] = f"its first test would come after the deadline of {q.deadline:g} s"
         else:
             return trial
         return None
@@ -179,9 +179,9 @@ class Planner:
             folder, q.price, q.budget - q.budget // 3, self._untrained, cache=self._cache, stop=stop,
             tell=lambda said, steps: self._say(said, steps, q.budget),
         )  # fmt: skip
-        for name, trial in self._candidates:
+        for name, trial in self.candidates:
             trials.add(name, trial)
-        first = self._candidates[0][1]
+        first = self.candidates[0][1]
         with saying_how_to_go_on(folder), stop.heard() if stop is not None else contextlib.nullcontext():
             with ready(first.made.config, first.made.config.devices):
                 result = race(list(trials.trials), trials, slack=SLACK)
@@ -190,7 +190,7 @@ class Planner:
                 trials.forget_state(name)
             finals = self._finals(folder, trials, result)
         found = Answer(
-            folder, q, self.choices, trials.trials, result.fate, self._refused, finals, self._untrained, trials.steps,
+            folder, q, self.choices, trials.trials, result.fate, self.refused, finals, self._untrained, trials.steps,
             result.spent,
         )  # fmt: skip
         found.write()
@@ -204,7 +204,7 @@ class Planner:
                 return
             best = min(there, key=lambda name: trials.price(name, there[name]))
             near = [keys for keys in self.choices.neighbours(trials.trials[best].keys)
-                    if self._name(keys) not in {**trials.trials, **self._refused}]  # fmt: skip
+                    if self._name(keys) not in {**trials.trials, **self.refused}]  # fmt: skip
             new = [(self._name(keys), trial) for keys in near if (trial := self._trial(keys)) is not None]
             if not new:
                 return

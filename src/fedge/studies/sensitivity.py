@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fedge.cost.clock import Clock, Rates
+from fedge.cost.network import Both
+from fedge.cost.network_clock import NetworkClock
 from fedge.experiment.build import Experiment
 from fedge.studies.trials import Spent, Trial, mean_of
 
@@ -44,18 +46,24 @@ def changes(
     return found
 
 
-def rates_of(made: Experiment) -> tuple[str, ...]:
-    return RATES if isinstance(made.clock, Clock) else ()
-
-
 RATES = ("cpu_hz", "edge_hz", "uplink_bps", "edge_bps", "cloud_bps")
+OF_NETWORK = ("clients' processors", "edges' processors", "clients' links", "links shared in cells", "edges' lines",
+              "backhaul", "links between edges")  # fmt: skip
+
+
+def rates_of(made: Experiment) -> tuple[str, ...]:
+    """Name what there is to be faster or slower: the keys of a run, or the kinds of devices and links of a network."""
+    return RATES if isinstance(made.clock, Clock) else OF_NETWORK
 
 
 def with_rate(trial: Trial, rate: str, factor: float) -> Trial:
-    """Return the same setting on a network with another rate."""
-    clock: Any = trial.made.clock
-    clock = replace(clock, rates=_scaled(clock.rates, rate, factor))
-    return Trial(trial.keys, replace(trial.made, clock=clock), trial.energy, trial.client_memory)
+    """Return the same setting where this is so many times as fast."""
+    clock = trial.made.clock
+    if isinstance(clock, Clock):
+        other: Clock | NetworkClock = replace(clock, rates=_scaled(clock.rates, rate, factor))
+    else:
+        other = _of_network(clock, rate, factor)
+    return Trial(trial.keys, replace(trial.made, clock=other), trial.energy, trial.client_memory)
 
 
 def _scaled(rates: Rates, rate: str, factor: float) -> Rates:
@@ -70,6 +78,34 @@ def _scaled(rates: Rates, rate: str, factor: float) -> Rates:
             return replace(rates, edge_bps=rates.edge_bps * factor)
         case _:
             return replace(rates, cloud_bps=rates.cloud_bps * factor)
+
+
+def _of_network(clock: NetworkClock, kind: str, factor: float) -> NetworkClock:
+    """Return the clock of a network in which everything of a kind is so many times as fast."""
+    network, step = clock.network, clock.step
+
+    def times(rate: Both) -> Both:
+        return Both(factor * rate.up, factor * rate.down)
+
+    match kind:
+        case "clients' processors":
+            step = step._replace(client=step.client / factor)
+        case "edges' processors":
+            step = step._replace(edge=step.edge / factor)
+        case "clients' links":
+            own = (replace(c, rate=times(c.rate), to_cloud=times(c.to_cloud)) for c in network.clients)
+            network = replace(network, clients=tuple(own))
+        case "links shared in cells":
+            network = replace(network, edges=tuple(replace(e, shared=times(e.shared)) for e in network.edges))
+        case "edges' lines":
+            far = (replace(e, line=times(e.line), to_cloud=times(e.to_cloud)) for e in network.edges)
+            network = replace(network, edges=tuple(far))
+        case "backhaul":
+            network = replace(network, backhaul=times(network.backhaul))
+        case _:
+            links = {pair: factor * rate for pair, rate in (network.links or {}).items()}
+            network = replace(network, links=links)
+    return replace(clock, network=network, step=step, _known={})
 
 
 def bottleneck(found: list[Change], seconds: float) -> tuple[str, float] | None:

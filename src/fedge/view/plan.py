@@ -96,13 +96,14 @@ def _what_changes(found: dict[str, Any], pick: dict[str, Any]) -> list[str]:
     said, minimise = [], found["question"]["minimise"]
     unit, scale = UNITS[minimise], 1e-6 if minimise == "bytes" else 1.0
     if (limit := pick["bottleneck"]) is not None:
-        said.append(f"bottleneck: {RATES.get(limit['rate'], limit['rate'])} ({limit['rate']}): twice as fast saves "
-                    f"{limit['saves_when_doubled']:.0%} of the time")  # fmt: skip
+        what = f"{RATES[limit['rate']]} ({limit['rate']})" if limit["rate"] in RATES else limit["rate"]
+        saved = limit["saves_when_doubled"]
+        said.append(f"bottleneck: {what}: twice as fast saves {saved:.0%} of the time")
     turns = [c for c in pick["changes"] if c["best"] != pick["name"]]
     for c in turns:
         how = "half" if c["factor"] == 0.5 else "twice"
         costs = f"{c['best_cost'] * scale:,.4g} {unit} instead of {c['cost'] * scale:,.4g} {unit}"
-        said.append(f"with {how} the {c['rate']} {c['best']} is cheaper: {costs}")
+        said.append(f"with {how} the speed of {RATES.get(c['rate'], c['rate'])} {c['best']} is cheaper: {costs}")
     if pick["changes"] and not turns:
         said.append("no rate, halved or doubled, changes the choice among the settings that reached the target")
     return said
