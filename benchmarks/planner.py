@@ -4,8 +4,7 @@
 
 Every setting of the grid is trained to the target, or up to `MOST` iterations; what it learns does not depend on the
 network, so both networks share that. The planner is asked the same question on each, with its finals on fresh seeds
-counted too; all of it on several seeds. `DATE-planner.json` keeps every setting's cost, `DATE-planner.md` the
-comparison.
+counted too. `DATE-planner.json` keeps every setting's cost, `DATE-planner.md` the comparison.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from fedge.studies.stacked_runs import histories
 from fedge.studies.trials import Energy, Trial
 
 TARGET, MOST = 0.7, 1200
-SEEDS = (0, 1, 2)
 FIXED = {"clients": 12, "cells": 4, "partition": "dirichlet", "codec": "none", "target": TARGET}
 CHOICES: dict[str, Any] = {
     "algorithm": ["fedavg", "hierfavg", "hist", "hiersfl", "sdfeel"], "lr": [0.02, 0.05, 0.1, 0.2],
@@ -72,33 +70,30 @@ def costs(answer: Answer, reached: dict[str, int | None]) -> dict[str, float | N
 
 
 def main(out: str) -> None:
+    reached: dict[str, int | None] = {}
+    steps: dict[str, int] = {}
     record: dict[str, Any] = {"fixed": FIXED, "choices": CHOICES, "most": MOST, "environment": environment(0)}
     lines = []
-    for seed in SEEDS:
-        reached: dict[str, int | None] = {}
-        steps: dict[str, int] = {}
-        for network, rates in NETWORKS.items():
-            with tempfile.TemporaryDirectory() as folder:
-                began = time.perf_counter()
-                question = FIXED | CHOICES | rates | {"settings": 1000, "seed": seed}
-                answer = plan(question, out=Path(folder) / "plan")
-                took = time.perf_counter() - began
-                said = answer.to_json()
-            if not steps:
-                reached, steps = grid(answer)
-            every = costs(answer, reached)
-            there = {name: cost for name, cost in every.items() if cost is not None}
-            best, pick = min(there, key=lambda name: there[name]), answer.recommended
-            assert pick is not None
-            own = {"rates": rates, "planner": said, "grid": every, "grid_rounds": reached, "grid_steps": steps}
-            record[f"{network}, seed {seed}"] = own
-            lines.append(
-                f"| {network} | {seed} | {len(every)} | {best}: {there[best]:.4g} s | {pick}: {there[pick]:.4g} s | "
-                f"{there[pick] / there[best] - 1:+.1%} | {sum(steps.values()):,} | {answer.steps:,} | "
-                f"{answer.steps / sum(steps.values()):.1%} | {took:.0f} |"
-            )
+    for network, rates in NETWORKS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            began = time.perf_counter()
+            answer = plan(FIXED | CHOICES | rates | {"settings": 1000}, out=Path(folder) / "plan")
+            took = time.perf_counter() - began
+            said = answer.to_json()
+        if not steps:
+            reached, steps = grid(answer)
+        every = costs(answer, reached)
+        there = {name: cost for name, cost in every.items() if cost is not None}
+        best, pick = min(there, key=lambda name: there[name]), answer.recommended
+        assert pick is not None
+        record[network] = {"rates": rates, "planner": said, "grid": every, "grid_rounds": reached, "grid_steps": steps}
+        lines.append(
+            f"| {network} | {len(every)} | {best}: {there[best]:.4g} s | {pick}: {there[pick]:.4g} s | "
+            f"{there[pick] / there[best] - 1:+.1%} | {sum(steps.values()):,} | {answer.steps:,} | "
+            f"{answer.steps / sum(steps.values()):.1%} | {took:.0f} |"
+        )
     Path(f"{out}.json").write_text(json.dumps(record, indent=1) + "\n")
-    head = ("| network | seed | settings | the grid's best | the planner's pick, as the grid has it | above the best | "
+    head = ("| network | settings | the grid's best | the planner's pick, as the grid has it | above the best | "
             "client steps: grid | planner | share | planner's seconds |")  # fmt: skip
     where = record["environment"]
     hardware = f"{where['processor']}, {len(where['devices'])} × {where['backend']}"
@@ -106,7 +101,7 @@ def main(out: str) -> None:
     Path(f"{out}.md").write_text("\n".join([
         "# The planner against a whole grid\n",
         f"{hardware}. {what}; the planner's steps include its finals on fresh seeds.\n",
-        head, "|---|---|---|---|---|---|---|---|---|---|", *lines,
+        head, "|---|---|---|---|---|---|---|---|---|", *lines,
         "\nMade by `python benchmarks/planner.py`; every setting's cost is in the JSON beside this.\n",
     ]))  # fmt: skip
 

@@ -98,6 +98,11 @@ def test_a_budget_is_honoured_and_nothing_reached_is_an_answer(tmp_path):
     assert done.exit_code == 0, done.output
     assert "nothing reached accuracy 99.0%" in done.stdout
     assert "not finished: the" in done.stdout
+    shown = CliRunner().invoke(app, ["show", str(tmp_path / "plan")])
+    assert shown.stdout.rstrip() == done.stdout.partition("\nplan folder")[0].rstrip()
+    (tmp_path / "plan" / "answer.json").unlink()
+    shown = CliRunner().invoke(app, ["show", str(tmp_path / "plan")])
+    assert (shown.exit_code, "has no answer yet; go on with: fedge plan --resume" in shown.stderr) == (4, True)
 
 
 def test_what_must_not_be_seen_or_does_not_fit_is_left_out(tmp_path):

@@ -90,6 +90,15 @@ def tell(answer: Answer, format: Format) -> None:
     if format is Format.json:
         print(json.dumps(found | {"out": str(answer.out)}))
         return
+    say(console, found)
+    terminal.say(console, f"\nplan folder: {answer.out}  (answer.json, settings.csv, "
+                          f"{', '.join(p.name for p in drawn)}; runs/ of the finals)")  # fmt: skip
+
+
+def say(console: Console, found: dict[str, Any]) -> None:
+    """Show an answer, as answer.json has it."""
+    from fedge.view import plan as view
+
     if found["recommended"] is not None:
         console.print(view.table(found))
         terminal.say(console, "→ recommended, • on the front: no other is better in all of seconds, bytes and memory")
@@ -98,5 +107,3 @@ def tell(answer: Answer, format: Format) -> None:
         terminal.say(console, "\nnot at the target:")
         console.print(missed)
     terminal.say(console, "\n" + "\n".join(view.sentences(found)))
-    terminal.say(console, f"\nplan folder: {answer.out}  (answer.json, settings.csv, "
-                          f"{', '.join(p.name for p in drawn)}; runs/ of the finals)")  # fmt: skip

@@ -76,7 +76,8 @@ def make_choices(asked: Mapping[str, Any], stages: Sequence[str], cells: int, *,
     """Find out what may be chosen; `linked` says that a network says which edges have links."""
     require_known(asked)
     given = {key: values_of(key, value) for key, value in asked.items()}
-    names = [str(n).lower() for n in given.pop("algorithm", ["fedavg", "hierfavg", "hist", "hiersfl", "sdfeel"])]
+    asked_for = given.pop("algorithm", ["fedavg", "hierfavg", "hist", "hiersfl", "sdfeel"])
+    names = [name.lower() if str(name).lower() in ALGORITHMS else name for name in asked_for]
     for name in names:
         algorithm(name)
     for key in ("seed", "target"):

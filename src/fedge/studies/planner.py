@@ -24,6 +24,7 @@ from fedge.data import Dataset
 from fedge.data.own_data import is_own
 from fedge.errors import ConfigError, DivergenceError, RunError, StoppedError
 from fedge.experiment.build import Experiment
+from fedge.experiment.holding import holdings
 from fedge.experiment.optimisers import Optimiser
 from fedge.experiment.own import load_data
 from fedge.experiment.target import Target
@@ -77,7 +78,7 @@ def plan(
         if resume is None:
             record.claim(folder, PLANNED)
             files.write_json(folder / PLANNED, {"question": wanted, "sha256": digest_of(canonical(wanted))})
-            files.make_folder(folder / STATES)
+        files.make_folder(folder / STATES)
         return planner.answer(folder)
 
 
@@ -102,7 +103,7 @@ class Planner:
         self._datasets: dict[int, Dataset] = {}
         self._cache = ProgramCache(ENGINES_KEPT)
         self.refused: dict[str, str] = {}
-        base = self._build(self._base(asked))
+        base = self._base(asked)
         linked = getattr(base.config, "network", None) is not None
         self.choices = make_choices(asked, base.model.stages, base.topology.cells, linked=linked)
         self._seed = base.config.seed
@@ -112,13 +113,16 @@ class Planner:
             self._untrained = untrained_value(first, self._cache)
         _refuse_untrained(first.target, self._untrained)
 
-    @staticmethod
-    def _base(asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the keys of one setting, from which data, model and cells are known."""
-        first = make_choices(asked, ("model",), 1, linked=True)
-        name = next(iter(first.axes))
-        own = {key: values[0] for key, values in first.axes[name].items()}
-        return first.complete({"algorithm": name} | own)
+    def _base(self, asked: Mapping[str, Any]) -> Experiment:
+        """Build the first setting that can be, from which data, model and cells are known."""
+        first, problems = make_choices(asked, ("model",), 1, linked=True), list[ConfigError]()
+        for name, axes in first.axes.items():
+            own = {key: values[0] for key, values in axes.items()}
+            try:
+                return self._build(first.complete({"algorithm": name} | own))
+            except ConfigError as problem:  # of this algorithm only, maybe: a network without a cloud, say
+                problems.append(problem)
+        raise problems[0]
 
     def _build(self, keys: Mapping[str, Any]) -> Experiment:
         config = self._given.resolve(keys)
@@ -177,7 +181,7 @@ class Planner:
         q, stop = self._question, self._stop
         trials = Trials(
             folder, q.price, q.budget - q.budget // 3, self._untrained, cache=self._cache, stop=stop,
-            tell=lambda said, steps: self._say(said, steps, q.budget),
+            tell=lambda said, steps: self._say(said, steps, q.budget), text=q.text,
         )  # fmt: skip
         for name, trial in self.candidates:
             trials.add(name, trial)
@@ -265,8 +269,10 @@ def _refuse_untrained(target: Target, value: float) -> None:
 
 
 def client_memory(made: Experiment) -> int:
-    """Return the bytes that a client needs for what it trains: weights, gradient and the model it began with."""
-    return 3 * int(made.clock.ledger.cell_bytes(0, client=True).max())
+    """Return the bytes that a client needs at its worst moment, in the cell where that is most."""
+    job = made.job
+    found = holdings(job.algorithm, job.task, made.model, made.clock.ledger, made.dataset, made.partition)
+    return max(own.client.total for own in found)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from fedge.errors import ConfigError, brief
 from fedge.studies.exposure import excluded
 from fedge.studies.trials import Energy, Spent
 
+UNITS = {"seconds": ("s", 1.0), "bytes": ("MB", 1e-6), "energy": ("J", 1.0)}
 WORDS = {  # the planner's own, and what they mean
     "minimise": "seconds, bytes or energy",
     "client_memory": "bytes that a client has, at most",
@@ -63,6 +64,11 @@ class Question:
     def price(self, spent: Spent) -> float:
         return float(getattr(spent, self.minimise))
 
+    def text(self, cost: float) -> str:
+        """Write what is to be small with its unit."""
+        unit, scale = UNITS[self.minimise]
+        return f"{cost * scale:,.4g} {unit}"
+
 
 def split(wanted: Mapping[str, Any]) -> tuple[Question, dict[str, Any]]:
     """Part the planner's own words from the keys of runs."""
@@ -70,6 +76,7 @@ def split(wanted: Mapping[str, Any]) -> tuple[Question, dict[str, Any]]:
     kinds = {"minimise": str, "exclude": str, "budget": int, "settings": int, "seeds": int, "finalists": int}
     for key, value in own.items():
         kind = kinds.get(key, float)
+        value = ",".join(map(str, value)) if key == "exclude" and isinstance(value, list | tuple) else value
         try:
             own[key] = kind(value)
         except (TypeError, ValueError):

@@ -105,7 +105,7 @@ def _of_network(clock: NetworkClock, kind: str, factor: float) -> NetworkClock:
         case _:
             links = {pair: factor * rate for pair, rate in (network.links or {}).items()}
             network = replace(network, links=links)
-    return replace(clock, network=network, step=step, _known={})
+    return replace(clock, network=network, step=step)
 
 
 def bottleneck(found: list[Change], seconds: float) -> tuple[str, float] | None:

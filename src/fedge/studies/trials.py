@@ -146,9 +146,10 @@ class Trials:
 
     def __init__(
         self, folder: Path, price: Callable[[Spent], float], budget: int, untrained: float, *, cache: ProgramCache,
-        stop: StopRequest | None = None, tell: Callable[[str, int], None] = lambda said, steps: None,
+        stop: StopRequest | None, tell: Callable[[str, int], None], text: Callable[[float], str],
     ) -> None:  # fmt: skip
         self._folder, self._price, self._budget, self._stop, self._tell = folder, price, budget, stop, tell
+        self._text = text
         self.trials: dict[str, Trial] = {}
         self.steps, self._cache, self._untrained = 0, cache, untrained
         self._known = _read(folder / TRIALS)
@@ -173,7 +174,7 @@ class Trials:
     def lap(self, cost: float, alive: int) -> None:
         leader = max(self.trials.values(), key=self.progress, default=None)
         said = "" if leader is None or leader.best is None else f"; best {leader.target.metric} {leader.best:.4g}"
-        self._tell(f"{alive} settings up to a cost of {cost:.4g}{said}", self.steps)
+        self._tell(f"{alive} settings up to {self._text(cost)}{said}", self.steps)
 
     def train(self, name: str, rounds: int) -> Standing:
         """Train a setting up to so many rounds, or remember that it was trained so far."""

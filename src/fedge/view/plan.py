@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -12,11 +13,12 @@ from rich.console import Console
 from rich.table import Table
 
 from fedge.studies.exposure import in_words
+from fedge.studies.question import UNITS
 from fedge.view.numbers import duration, is_share, shown, words
 from fedge.view.plots import COLOURS, tidy
 
 LISTED = 12  # settings of a table
-UNITS = {"seconds": "s", "bytes": "MB", "energy": "J"}
+SILENCE = 15.0  # seconds after which it is said again how far a lap is
 RATES = {
     "cpu_hz": "clients' processors", "edge_hz": "edges' processors", "uplink_bps": "clients' uplinks",
     "edge_bps": "links between edges", "cloud_bps": "links to the cloud",
@@ -72,11 +74,11 @@ def sentences(found: dict[str, Any]) -> list[str]:
     tried = (f"tried {effort['tried']:,} of {effort['possible']:,} settings with {effort['client_steps']:,} client "
              f"steps (of {effort['budget']:,}{', all spent' if effort['budget_spent'] else ''})")  # fmt: skip
     if pick is None:
-        return [f"nothing reached {goal}; {tried}"]
+        return [f"nothing reached {goal}; {tried}", *_left_out(found)]
     line = next(line for line in found["settings"] if line["name"] == pick["name"])
     said = [f"recommended: {pick['name']}", f"    {pick['command']}", ""]
     minimise, seeds = found["question"]["minimise"], pick["over_seeds"]
-    unit, scale = UNITS[minimise], 1e-6 if minimise == "bytes" else 1.0
+    unit, scale = UNITS[minimise]
     if seeds["seeds"]:
         said.append(f"how sure: {seeds['reached']} of {len(seeds['seeds'])} fresh seeds reached {goal}"
                     f"{_spread(seeds.get(minimise), scale, unit)}")  # fmt: skip
@@ -86,15 +88,25 @@ def sentences(found: dict[str, Any]) -> list[str]:
         gap = rival["costs_more"]
         said.append(f"          the next best, {rival['name']}, costs {gap['mean'] * scale:+,.3g} {unit}"
                     f"{_spread(gap, scale, unit, mean=False)} on the same {rival['seeds']} seeds")  # fmt: skip
-    said.append(f"          {tried}")
+    said += [f"          {tried}", *(f"          {line}" for line in _left_out(found))]
     said += _what_changes(found, pick)
     said.append(f"it shows: {in_words(line['exposes'])}")
     return said
 
 
+def _left_out(found: dict[str, Any]) -> list[str]:
+    """Say how many settings were not possible, and why most of them were not."""
+    reasons = Counter(found["refused"].values())
+    if not reasons:
+        return []
+    (why, count), *others = reasons.most_common()
+    more = f", and {sum(n for _, n in others):,} for other reasons (answer.json)" if others else ""
+    return [f"left out {count:,}: {why}{more}"]
+
+
 def _what_changes(found: dict[str, Any], pick: dict[str, Any]) -> list[str]:
     said, minimise = [], found["question"]["minimise"]
-    unit, scale = UNITS[minimise], 1e-6 if minimise == "bytes" else 1.0
+    unit, scale = UNITS[minimise]
     if (limit := pick["bottleneck"]) is not None:
         what = f"{RATES[limit['rate']]} ({limit['rate']})" if limit["rate"] in RATES else limit["rate"]
         saved = limit["saves_when_doubled"]
@@ -181,14 +193,16 @@ class PlanTicker:
     def __init__(self) -> None:
         self._console, self._began, self._said = Console(stderr=True), time.monotonic(), ""
         self._first: int | None = None
+        self._when = self._began
 
     def __call__(self, said: str, steps: int, most: int) -> None:
-        if not said or said == self._said:
+        now = time.monotonic()
+        if (not said or said == self._said) and now - self._when < SILENCE:
             return
-        self._said = said
+        self._said, self._when = said or self._said, now
         if self._first is None:
             self._first = steps
         made = steps - self._first
-        left = (time.monotonic() - self._began) / made * (most - steps) if made else 0.0
+        left = (now - self._began) / made * (most - steps) if made else 0.0
         rest = f"; {duration(left)} left at most" if left >= 1 else ""
-        print(f"{steps / most:4.0%}  {said}{rest}", file=self._console.file, flush=True)
+        print(f"{steps / most:4.0%}  {self._said}{rest}", file=self._console.file, flush=True)
