@@ -121,20 +121,18 @@ def test_what_must_not_be_seen_or_does_not_fit_is_left_out(tmp_path):
 
 
 def test_of_many_settings_some_are_drawn_of_each_algorithm_in_turn():
-    found = planner(FIXED | {"target": 0.5, "local_steps": [1, 2, 5], "settings": 10, "seed": 3})
+    found = planner(FIXED | {"target": 0.5, "local_steps": [1, 2, 5], "settings": 5, "seed": 3})
     names = [trial.keys["algorithm"] for _, trial in found.candidates]
-    assert sorted(names) == sorted(["fedavg", "hierfavg", "hist", "hiersfl", "sdfeel"] * 2)
-    again = planner(FIXED | {"target": 0.5, "local_steps": [1, 2, 5], "settings": 10, "seed": 3})
-    assert [name for name, _ in found.candidates] == [name for name, _ in again.candidates]
-    other = planner(FIXED | {"target": 0.5, "local_steps": [1, 2, 5], "settings": 10, "seed": 4})
-    assert [name for name, _ in found.candidates] != [name for name, _ in other.candidates]
+    assert names == ["fedavg", "hierfavg", "hist", "hiersfl", "sdfeel"]
+    assert found.choices.draw(3) == found.choices.draw(3) != found.choices.draw(4)
+    assert len(found.choices.draw(3)) == found.choices.size > 50
 
 
 def test_neighbours_differ_in_one_step_of_one_key():
     choices = planner(FIXED | {"target": 0.5, "algorithm": "hierfavg", "lr": [1, 2, 3], "batch": [5, 10]}).choices
     keys = choices.complete({"algorithm": "hierfavg", "lr": 2, "batch": 5})
     near = [(own["lr"], own["batch"]) for own in choices.neighbours(keys)]
-    assert near == [(1, 5), (3, 5), (2, 10)]
+    assert sorted(near) == [(1, 5), (2, 10), (3, 5)]
     assert choices.size == 6
 
 
@@ -149,7 +147,7 @@ def test_neighbours_differ_in_one_step_of_one_key():
         (["target=0.5", "exclude=updates"], "leaves nothing to plan"),
         (["target=0.5", "deadline=soon"], "deadline=soon is not allowed"),
         (["target=0.5", "deadline=-1"], "deadline=-1 is not allowed"),
-        (["target=0.5", "deadline=1e-9"], "its first test would come after the deadline"),
+        (["target=0.5", "deadline=1e-9", "algorithm=hist", "lr=1"], "its first test would come after the deadline"),
         (["target=0.5", "budget=0"], "budget=0 is not allowed"),
         (["target=0.5", "algorithm=hirfavg"], "did you mean 'hierfavg'"),
         (["target=0.5", "lrr=1"], "unknown key 'lrr'"),

@@ -161,13 +161,13 @@ class Planner:
         except ConfigError as problem:
             self.refused[name] = str(problem)
             return None
-        seen = exposure(made.job.algorithm, made.model.stages).keys() & excluded(q.exclude)
-        memory = client_memory(made)
-        trial = Trial(keys, made, q.energy, memory, q.deadline or math.inf)
-        if seen:
+        if seen := exposure(made.job.algorithm, made.model.stages).keys() & excluded(q.exclude):
             self.refused[name] = f"it shows {', '.join(sorted(seen))}, which exclude={q.exclude} rules out"
-        elif q.client_memory is not None and memory > q.client_memory:
-            self.refused[name] = f"a client needs {memory / 1e6:.3g} MB, more than {q.client_memory / 1e6:.3g} MB"
+            return None
+        trial = Trial(keys, made, q.energy, client_memory(made), q.deadline or math.inf)
+        if q.client_memory is not None and trial.client_memory > q.client_memory:
+            need, most = trial.client_memory / 1e6, q.client_memory / 1e6
+            self.refused[name] = f"a client needs {need:.3g} MB, more than {most:.3g} MB"
         elif not trial.allowed(trial.every):
             self.refused[name] = f"its first test would come after the deadline of {q.deadline:g} s"
         else:
