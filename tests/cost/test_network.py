@@ -96,7 +96,7 @@ def test_a_round_worked_by_hand():
             assert spans == {("client 2", "computes"): 1, ("client 2", "sends and receives"): 4,
                              ("backhaul", "is full (up)"): 2}  # fmt: skip
         else:
-            assert spans == {("client 1", "computes"): 3, ("edge a", "is full towards the cloud (up)"): 3}
+            assert spans == {("client 1", "computes"): 3, ("edge a", "is full on the cloud's side (up)"): 3}
 
 
 def test_an_edge_goes_on_when_its_neighbours_models_are_there_and_its_own_is_sent():
@@ -187,3 +187,14 @@ def test_time_off_is_told_from_time_on_a_link():
     clock.advance(clock.start, 0, None, paths)
     spans = {span.does: span.seconds for span in paths[0].spans if span.who == "client 1"}
     assert spans == {"is off": pytest.approx(18), "computes": pytest.approx(2), "sends and receives": pytest.approx(1)}
+
+
+def test_another_network_is_reckoned_anew():
+    """What a clock remembers of its network is not true of one with half its rates."""
+    clock = as_network(made("hierfavg").clock)
+    one = clock.advance(clock.start, 0)
+    slow = tuple(
+        replace(client, rate=Both(client.rate.up / 2, client.rate.down / 2)) for client in clock.network.clients
+    )
+    other = replace(clock, network=replace(clock.network, clients=slow))
+    assert (other.advance(clock.start, 0) > 1.1 * one).all()

@@ -83,6 +83,7 @@ class NetworkClock:
     _known: dict[Any, Outcome] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "_known", {})  # `replace` would hand on what is known of another network
         if self.ledger.algorithm.gossip is not None:
             self.network.require_links(self.ledger.edge_links)
         elif self.ledger.algorithm.has_edges:
@@ -103,10 +104,10 @@ class NetworkClock:
         """Return when each edge has finished global round `index`, if it could begin at `ready`; tell `waits` of it,
         and the cell's own of `paths` what its time was spent on."""
         algorithm, cells = self.ledger.algorithm, self.ledger.algorithm.topology.cells
-        paths = [Path() for _ in range(cells)] if paths is None else paths
+        heard = [Path() for _ in range(cells)] if paths is None else paths
         ready = ready.copy()
         for a in range(algorithm.schedule.edge_rounds):
-            self._edge_rounds(ready, index, a, waits, paths)
+            self._edge_rounds(ready, index, a, waits, heard)
         if algorithm.gossip is not None:
             bits = timed_bits(self.ledger, self.unbilled, self.ledger.cell_bytes(index))
             for _ in range(algorithm.gossip.steps):
@@ -115,7 +116,7 @@ class NetworkClock:
                 if waits is not None:
                     waits.between(before, ready)
         elif algorithm.has_edges:
-            ready = self._through_cloud(ready, index, waits, paths)
+            ready = self._through_cloud(ready, index, waits, heard)
         return ready
 
     def _edge_rounds(self, ready: Times, index: int, a: int, waits: Waits | None, paths: list[Path]) -> None:
@@ -246,17 +247,27 @@ class NetworkClock:
         course = self._follow(net)
         return course.end[sent], [self._spans(net, course, one, self._edge(d))[1] for d, one in enumerate(sent)]
 
-    def _exchange(self, ready: Times, bits: Times, paths: list[Path]) -> Times:
+    @cached_property
+    def _links(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Times]:
+        """Return the sender, the receiver and the rate of each direction of a link."""
+        pairs, rates = self.ledger.edge_links, self.network.links or {}
+        sender, receiver = np.array(pairs, np.int64).reshape(-1, 2).T
+        return sender, receiver, np.array([rates[pair] for pair in pairs])
+
+    def _exchange(self, ready: Times, bits: Times, paths: list[Path] | None) -> Times:
         """Make one gossip exchange."""
-        after, before = ready.copy(), [path.copy() for path in paths]
-        for a, b in self.ledger.edge_links:
-            assert self.network.links is not None
-            takes = float(bits[a]) / self.network.links[a, b]
-            for edge in (a, b):
-                if ready[a] + takes > after[edge]:
-                    after[edge], paths[edge] = ready[a] + takes, before[a].copy()
-                    names = f"{self.network.edges[a].name} → {self.network.edges[b].name}"
-                    paths[edge].add((Span(f"link {names}", "sends", takes),))
+        sender, receiver, rate = self._links
+        there, after = ready[sender] + bits[sender] / rate, ready.copy()
+        np.maximum.at(after, receiver, there)
+        np.maximum.at(after, sender, there)
+        if paths is not None:
+            before = [path.copy() for path in paths]
+            for d in np.flatnonzero(after > ready).tolist():
+                last = int(np.argmax(np.where((sender == d) | (receiver == d), there, -np.inf)))
+                a, b = int(sender[last]), int(receiver[last])
+                names = f"{self.network.edges[a].name} → {self.network.edges[b].name}"
+                paths[d] = before[a].copy()
+                paths[d].add((Span(f"link {names}", "sends", float(there[last] - ready[a])),))
         return after
 
     def _edge(self, d: int) -> str:
@@ -276,7 +287,7 @@ class NetworkClock:
             return pause, Span(who, "sends and receives", seconds)
         if limit.kind == "backhaul":
             return pause, Span("backhaul", f"is full ({limit.way})", seconds)
-        does = "is full towards the cloud" if limit.kind == "line" else "is full towards its clients"
+        does = "is full on the cloud's side" if limit.kind == "line" else "is full on its clients' side"
         return pause, Span(self._edge(limit.edge), f"{does} ({limit.way})", seconds)
 
 

@@ -32,6 +32,11 @@ def every_node(fleet: Fleet) -> tuple[Node, ...]:
     return (*fleet.nodes, Node((OPERATOR,)))
 
 
+def start_words(node: Node, folder: str, out: str | None) -> list[str]:
+    """Return the command that starts a node from its folder; one that keeps a model does so in `out`."""
+    return ["fedge", "fleet", node.role, folder, *([] if out is None else ["--out", out])]
+
+
 def make_folders(fleet: Fleet, out: Path, days: float = NODE_DAYS) -> list[Path]:
     """Make an authority and a folder for each node, all or nothing; what is there already is kept."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):

@@ -102,7 +102,7 @@ def children(nodes: list[Node], place: Path, log_file: Path | None) -> Iterator[
 
 
 def _start(node: Node, place: Path, said: Path, log_file: Path | None) -> subprocess.Popen[bytes]:
-    words = ["fleet", node.role, str(place / node.label), WITH_PARENT]
+    words = [*folders.start_words(node, str(place / node.label), None)[1:], WITH_PARENT]
     if log_file is not None:
         words += ["--log", str(log_file)]
     with said.open("wb") as errors:
