@@ -23,7 +23,7 @@ def mode(path):
 def test_each_node_has_a_folder_and_finds_in_it_all_it_needs(tmp_path):
     made = make_folders(EXAMPLE, tmp_path / "nodes")
     assert [folder.name for folder in made] == [
-        "cloud", "edge-0", "edge-1", "clients-0-1", "clients-2-3", "clients-4-5", "operator",
+        "cloud", "edge-0", "edge-1", "clients-0-2", "clients-3-5", "operator",
     ]  # fmt: skip
     cloud = Credentials.load(tmp_path / "nodes/cloud")
     for folder, node in zip(made, every_node(EXAMPLE), strict=True):
@@ -57,14 +57,14 @@ def test_nodes_are_revoked_and_renewed(tmp_path):
     make_folders(EXAMPLE, out := tmp_path / "nodes")
     lost, cloud = Credentials.load(out / "edge-1"), Credentials.load(out / "cloud")
     assert cloud.admit(lost.certificate) == (edge(1),)
-    assert len(revoke(EXAMPLE, out, ["edge-1"])) == 7
+    assert len(revoke(EXAMPLE, out, ["edge-1"])) == 6
     with pytest.raises(FleetError, match="edge 1 was revoked"):
         cloud.admit(lost.certificate)
     assert renew(EXAMPLE, out, ["edge-1"], days=30) == [out / "edge-1"]
     renewed = Credentials.load(out / "edge-1")
     assert renewed.key != lost.key
     assert cloud.admit(renewed.certificate) == (edge(1),)
-    assert len(renew(EXAMPLE, out, ["all"])) == 7
+    assert len(renew(EXAMPLE, out, ["all"])) == 6
 
 
 def test_a_file_may_grow_and_shrink(tmp_path):

@@ -12,7 +12,6 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from fedge import __version__
-from fedge.cli import plain
 from fedge.errors import ConfigError, RunError, brief
 from fedge.runner import signals
 
@@ -123,9 +122,8 @@ def main() -> None:
     if sys.stdout is None:
         print("fedge: standard output is closed; send it to a file, or to /dev/null", file=sys.stderr)
         sys.exit(RunError.exit_code)
-    plain.register()
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors=plain.ERRORS)  # type: ignore[union-attr]
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal without τ gets a ? for it
     logging.basicConfig(format="fedge: %(message)s")
     logging.getLogger("fedge").setLevel(logging.INFO)
     try:

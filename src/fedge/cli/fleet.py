@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fedge.cli import fleet_roles
-from fedge.cli.common import guarded
-from fedge.errors import ConfigError
+from fedge.cli.common import Format, Output, guarded
+from fedge.errors import ConfigError, FleetError
 from fedge.experiment.fleet_file import read_fleet
-from fedge.fleet import folders
-from fedge.net.fleet import Fleet
-from fedge.net.identity import NODE_DAYS
+from fedge.fleet import folders, manifests
+from fedge.net.fleet import Fleet, Node
+from fedge.net.identity import NODE_DAYS, Credentials
+from fedge.net.names import OPERATOR
+from fedge.net.status import Status, ask
+from fedge.view.fleet_status import status_json, status_text
 
 app = typer.Typer(no_args_is_help=True, help="Run an experiment as processes, on one machine or on many.")
 app.add_typer(fleet_roles.app)
@@ -56,6 +60,58 @@ def init(
             print(describe(fleet))
             print(f"\n{place / folders.OWN_AUTHORITY} signs certificates; keep it here or in a safe.\n"
                   "Carry each other folder to its machine (scp -rp keeps its key private).")  # fmt: skip
+
+
+@app.command("emit")
+def emit_command(
+    file: FleetFile,
+    kubernetes: Annotated[bool, typer.Option("--kubernetes", help="jobs and services")] = False,
+    compose: Annotated[bool, typer.Option("--compose", help="a file for docker compose")] = False,
+    systemd: Annotated[bool, typer.Option("--systemd", help="a unit for each node")] = False,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="where the files go")] = Path("manifests"),
+    image: Annotated[str, typer.Option("--image", help="that has fedge[fleet] in it")] = manifests.IMAGE,
+    nodes: Annotated[
+        Path | None, typer.Option("--nodes", metavar="DIR", help="folder that init made; default: NAME-nodes")
+    ] = None,
+) -> None:
+    """Write a fleet as manifests for Kubernetes, Docker Compose or systemd; none holds a key."""
+    with guarded():
+        wanted = {"kubernetes": kubernetes, "compose": compose, "systemd": systemd}
+        if sum(wanted.values()) != 1:
+            raise ConfigError(f"fedge fleet emit writes for one platform; give one of: --{', --'.join(wanted)}")
+        fleet = read_fleet(file)
+        (platform,) = (name for name, is_wanted in wanted.items() if is_wanted)
+        for path in manifests.emit(fleet, platform, out, image, nodes or folders.default_folder(fleet)):
+            print(path)
+
+
+@app.command("status")
+def status_command(
+    file: FleetFile,
+    nodes: Annotated[
+        Path | None, typer.Option("--nodes", metavar="DIR", help="folder that init made; default: NAME-nodes")
+    ] = None,
+    format: Output = Format.text,
+) -> None:
+    """Ask a running fleet, with the operator's certificate: who is connected, which round, bytes, accuracy."""
+    with guarded():
+        fleet = read_fleet(file)
+        own = Credentials.load((nodes or folders.default_folder(fleet)) / str(OPERATOR))
+        answers = {node.label: answer_of(node, own) for node in fleet.dialled_by(fleet.labelled(str(OPERATOR)))}
+        if not any(isinstance(answer, Status) for answer in answers.values()):
+            label, why = next(iter(answers.items()))
+            raise FleetError(f"no node of fleet '{fleet.name}' answers ({label}: {why}); is it running?")
+        print(json.dumps(status_json(answers)) if format is Format.json else status_text(fleet, answers))
+
+
+def answer_of(node: Node, own: Credentials) -> Status | str:
+    """Ask a node; where it does not answer, return why."""
+    try:
+        return ask(node.address or "", node.names[0], own)
+    except FleetError as problem:
+        return str(problem)
+    except OSError as problem:
+        return f"does not answer at {node.address} ({problem.strerror or problem})"
 
 
 def describe(fleet: Fleet) -> str:

@@ -17,6 +17,7 @@ from fedge.fleet import folders, nodes
 from fedge.fleet.up import end_with_parent, up
 from fedge.net.identity import Credentials
 from fedge.net.watched import watched
+from fedge.runner import record
 from fedge.view.fleet_tree import FleetTicker
 
 app = typer.Typer()
@@ -56,11 +57,13 @@ def lead_command(
     folder: Folder, out: Out = None, resume: Resume = None, log: Log = None, metrics: Metrics = None,
     parent: Parent = False,
 ) -> None:  # fmt: skip
-    """Lead a fleet, or listen to one that has no cloud, and keep its run folder."""
+    """Lead a fleet, or listen to one that has no cloud; a run that is in --out already is gone on with."""
     ticker = FleetTicker()
     with guarded(ticker):
         site = site_of(folder, "cloud", "monitor")
         with playing(site, log, metrics, parent):
+            if out is not None and resume is None and record.resumable(Path(out)):
+                resume, out = Path(out), None  # whoever starts a service again does so with the same words
             leading = nodes.Leading(site, ticker.follow)
             result = nodes.lead(leading, site.fleet, out=folder_of(out), resume=resume, listener=ticker,
                                 stop=stop_request())  # fmt: skip
