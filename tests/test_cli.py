@@ -50,6 +50,17 @@ def test_text_draws_the_topology_and_names_the_folder(tmp_path, no_figures):
     assert "round 2/2" in done.stderr
 
 
+def test_no_pictures_where_none_are_wanted(tmp_path):
+    done = call("run", "hierfavg", *SMALL, "--draw", "none", "--out", str(tmp_path / "run"))
+    assert done.exit_code == 0, done.output
+    assert "edge 1" not in done.stdout
+    assert f"next: fedge plot {tmp_path / 'run'} --x seconds, or fedge run --resume" in done.stdout
+    assert "compiling" in done.stderr
+    names = {f.name for f in (tmp_path / "run").iterdir()}
+    assert {n for n in names if n.endswith((".png", ".pdf"))} == set()
+    assert "report.html" in names
+
+
 def test_sdfeel_shows_its_graph_before_training(tmp_path):
     short = ["rounds=1", "local_steps=1", "clients=6", "cells=6"]
     done = call("run", "sdfeel", *short, "graph=ring", "gossip=2", "--out", str(tmp_path / "run"))

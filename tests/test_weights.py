@@ -211,6 +211,7 @@ def test_a_resumed_run_has_its_first_weights_or_says_which_it_lacks(folder):  # 
     [
         ({"fc1/kernel": None, "fc1/kernels": np.ones(3)}, "has no 'fc1/kernel', .*; did you mean 'fc1/kernels'"),
         ({"fc1/kernel": None, "x": np.ones(3)}, "has no 'fc1/kernel', which mlp needs; it holds x$"),
+        ({"fc1/kernel": None}, "has no 'fc1/kernel', which mlp needs; give weights of such a model$"),
         ({"fc3/bias": np.ones(3)}, "has 'fc3/bias', which is no weight of mlp; leave it out"),
         ({"fc1/bias": np.ones(3, np.float32)}, r"'fc1/bias' of shape \(3,\), and that of mlp is \(300,\)$"),
         (

@@ -85,7 +85,7 @@ def test_parts_of_what_is_held():
     assert quarters.models < plain.models / 3
 
 
-def test_a_network_that_cannot_hold_the_weightsis_refused_before_anything_is_trained(tmp_path):
+def test_a_network_that_cannot_hold_the_model_is_refused_before_anything_is_trained(tmp_path):
     file, text = (
         tmp_path / "net.toml",
         """

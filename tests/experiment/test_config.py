@@ -3,6 +3,7 @@ from typing import get_args
 import networkx as nx
 import pytest
 
+from fedge import algorithms
 from fedge.algorithms import ALGORITHMS
 from fedge.core.objective import TASKS
 from fedge.core.sampling import SAMPLERS
@@ -163,3 +164,19 @@ def test_an_algorithms_own_defaults_and_a_graph_from_a_file(tmp_path):
 def test_rounds_are_open_where_a_budget_decides():
     assert Config.of(BASE | {"budget_seconds": 10}).rounds is None
     assert Config.of(BASE | {"budget_seconds": 10, "rounds": 3}).rounds == 3
+
+
+def test_an_installed_package_brings_algorithms_by_a_name(tmp_path, monkeypatch):
+    """Its entry point is of the group fedge.algorithms."""
+    (tmp_path / "careful-1.0.dist-info").mkdir()
+    (tmp_path / "careful-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: careful\nVersion: 1.0\n")
+    (tmp_path / "careful-1.0.dist-info/entry_points.txt").write_text(
+        "[fedge.algorithms]\ncareful = tests.own:fedadam\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    algorithms.installed.cache_clear()
+    try:
+        assert Config.of({"algorithm": "careful", "server_rate": "0.5"}).declared["server_rate"] == 0.5
+        refused("unknown algorithm 'carefull'; allowed: .*careful, .*did you mean 'careful'", algorithm="carefull")
+    finally:
+        algorithms.installed.cache_clear()

@@ -1,11 +1,11 @@
 """What a run would cost is told without training it, and is what a run says it has cost."""
 
 import json
-import subprocess
-import sys
 
 import pytest
+from typer.testing import CliRunner
 
+from fedge.cli import app
 from fedge.experiment.build import experiment
 from fedge.experiment.config import Config
 from fedge.runner.costs import Costs
@@ -67,7 +67,22 @@ def test_known_data_need_not_be_there(monkeypatch, tmp_path):
     assert found["rounds"] == 2
 
 
-def test_the_command():
-    words = ["cost", "run", "hierfavg", "rounds=2", "--format", "json"]
-    said = subprocess.run([sys.executable, "-m", "fedge", *words], check=True, capture_output=True, text=True).stdout
-    assert json.loads(said)["algorithm"] == "hierfavg"
+def test_the_commands(tmp_path):
+    """A network is made, drawn, and asked for its costs."""
+    file = tmp_path / "net.toml"
+
+    def said(*words):
+        done = CliRunner().invoke(app, [*words])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    said("network", "make", "factory", "--out", str(file))
+    assert "factory" in said("network", "make")
+    assert CliRunner().invoke(app, ["network", "make", "factory", "--out", str(file)]).exit_code == 4
+    assert CliRunner().invoke(app, ["network", "make", "fabric"]).exit_code == 2
+    drawn = said("network", "show", str(file), "batch=5")
+    assert "press, whose 8 clients share 33 Mbit/s" in drawn
+    assert "backhaul is full (up)" in drawn
+    costs = json.loads(said("cost", "run", "hierfavg", f"network={file}", "rounds=2", "--format", "json"))
+    assert costs["clients"] == 24
+    assert "a client holds up to" in said("cost", "run", "hierfavg", f"network={file}", "rounds=2")

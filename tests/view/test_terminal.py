@@ -1,6 +1,11 @@
+import codecs
+import io
+from types import SimpleNamespace
+
 import pytest
 
-from fedge.view import hierarchy, terminal
+from fedge.cli import plain
+from fedge.view import hierarchy, tables, terminal
 from tests.helpers import small
 
 
@@ -44,3 +49,50 @@ def test_a_table_of_cells_is_cut_short():
     counts = made.partition.label_counts(made.dataset.y_train, 4)
     for d in (0, 99):
         assert [int(n) for n in lines[1 + d].split()] == [d, 2, 4, *counts[made.topology.roster[d]].sum(0)]
+
+
+@pytest.mark.parametrize(("width", "beside"), [(40, 2), (80, 5), (160, 11)])
+def test_pictures_take_the_width_there_is(width, beside):
+    made = small(algorithm="sdfeel", clients=40, cells=20, partition="drawn", client_samples=2)
+    picture = terminal.topology_picture(made, width=width)
+    assert max(map(len, picture.splitlines())) <= width
+    assert picture.count("edge ") == beside - 1
+    assert f"+{20 - (beside - 1)} more" in picture
+    assert max(map(len, terminal.describe(made, width).splitlines())) <= max(width, terminal.NARROW + 20)
+
+
+def test_a_table_that_does_not_fit_becomes_blocks():
+    heads, rows = ["algorithm", "final accuracy", "sent MB"], [["fedavg", "63.3%", "46"], ["sdfeel", "61.9%", ""]]
+    needed = 1 + (3 + 9) + (3 + 8) + (3 + 4)  # the longest word of each column, and a border
+    assert [column.header for column in tables.table(needed, heads, rows).columns] == heads
+    assert tables.table(needed - 1, heads, rows, caption="over seeds").plain.splitlines() == [
+        "fedavg", "  final accuracy  63.3%", "  sent MB         46", "sdfeel", "  final accuracy  61.9%", "over seeds",
+    ]  # fmt: skip
+
+
+def test_the_end_says_when_a_run_was_best():
+    task = small().job.task
+    rows = [{"round": n, "accuracy": a, "loss": 1.0, "train_loss": 1.0} for n, a in ((1, 0.3), (2, 0.8), (3, 0.7))]
+    run = SimpleNamespace(algorithm="x", final=rows[-1], history=rows,
+                          experiment=SimpleNamespace(job=SimpleNamespace(task=task)))  # fmt: skip
+    assert terminal.ending([run]) == "best accuracy 80.0%, after round 2; 70.0% at the end"
+    run.history = rows[:2]
+    assert terminal.ending([run, run]).splitlines() == ["x: best accuracy 80.0%, at the end"] * 2
+    run.history = rows[:1]
+    assert terminal.ending([run]) == ""
+
+
+def test_a_stream_without_unicode_gets_drawings_in_ascii():
+    plain.register()
+    made = small(algorithm="sdfeel", clients=12, cells=6)
+    said = "\n".join([terminal.topology_picture(made), terminal.graph_picture(made), "η ≥ 1 × τ1 … „Ä“ ✓"])
+    stream = io.TextIOWrapper(buffer := io.BytesIO(), encoding="ascii", errors=plain.ERRORS)
+    stream.write(said)
+    stream.flush()
+    found = buffer.getvalue().decode("ascii").splitlines()
+    assert found[-1] == 'eta >= 1 x tau1 ... "A" ?'
+    assert sum(line.count("?") for line in found[:-1]) == 0
+    assert "zeta^alpha" in "".join(found)
+    shape = [line for line in said.splitlines() if "■" in line or "█" in line or "┬" in line]
+    assert {len(line) for line in shape} <= {len(line) for line in found}
+    assert "-?-" in codecs.encode("─✓─", "latin-1", plain.ERRORS).decode("latin-1")

@@ -12,6 +12,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from fedge import __version__
+from fedge.cli import plain
 from fedge.errors import ConfigError, RunError, brief
 from fedge.runner import signals
 
@@ -122,8 +123,9 @@ def main() -> None:
     if sys.stdout is None:
         print("fedge: standard output is closed; send it to a file, or to /dev/null", file=sys.stderr)
         sys.exit(RunError.exit_code)
+    plain.register()
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal without τ gets a ? for it
+        stream.reconfigure(errors=plain.ERRORS)  # type: ignore[union-attr]
     logging.basicConfig(format="fedge: %(message)s")
     logging.getLogger("fedge").setLevel(logging.INFO)
     try:

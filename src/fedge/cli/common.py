@@ -35,6 +35,11 @@ class Format(StrEnum):
     json = "json"
 
 
+class Draw(StrEnum):
+    all = "all"
+    none = "none"
+
+
 NAMES = ", ".join(ALGORITHMS)
 HINT = "`fedge keys` lists every key with its default and what it takes."
 
@@ -54,6 +59,7 @@ Pairs = Annotated[
 ConfigFile = Annotated[Path | None, typer.Option("--config", metavar="FILE.toml", help="keys from a file")]
 Seed = Annotated[int | None, typer.Option("--seed", help="the same as seed=N")]
 Out = Annotated[str | None, typer.Option("--out", metavar="DIR", help="run folder; default: a new one in runs/")]
+Drawing = Annotated[Draw, typer.Option("--draw", help="none: no pictures, neither here nor in the run folder")]
 Output = Annotated[Format, typer.Option("--format", help="json: standard output is one object")]
 
 
@@ -128,20 +134,22 @@ def folder_of(out: str | None) -> Path | None:
 
 
 class Narrator(Ticker):
-    """This ticker first draws what is about to run: the topology once, and each graph between edges."""
+    """This ticker first says what is about to run, and draws it: the topology once, and each graph between edges."""
 
-    def __init__(self, console: Console | None, compared: bool = False) -> None:
+    def __init__(self, console: Console | None, draw: Draw, compared: bool = False) -> None:
         super().__init__()
-        self._stage, self._compared = console, compared
+        self._stage, self._draws, self._compared = console, draw is Draw.all, compared
         self._drawn = False
 
     def ready(self, experiment: Experiment, out: Path) -> None:
         if self._stage is not None:
             if not self._drawn:
-                picture = terminal.topology_picture(experiment, self._compared)
-                terminal.say(self._stage, f"{terminal.describe(experiment)}\n\n{picture}\n")
+                width = self._stage.width
+                terminal.say(self._stage, f"{terminal.describe(experiment, width)}\n")
+                if self._draws:
+                    terminal.say(self._stage, f"{terminal.topology_picture(experiment, self._compared, width)}\n")
                 self._drawn = True
-            if graph := terminal.graph_picture(experiment):
+            if self._draws and (graph := terminal.graph_picture(experiment, self._stage.width)):
                 terminal.say(self._stage, f"{graph}\n")
         super().ready(experiment, out)
 
@@ -151,7 +159,10 @@ def stop_request() -> signals.StopRequest | None:
     return signals.of_this_process()
 
 
-def figures(results: list[Result], folder: Path) -> list[Path]:
+def figures(results: list[Result], folder: Path, draw: Draw) -> list[Path]:
+    """Write the pictures of runs into their folder, if any are wanted; return where they are."""
+    if draw is Draw.none:
+        return []
     from fedge.view import hierarchy, plots  # matplotlib takes a while to import, and a refused run never needs it
 
     every = [r.experiment for r in results]

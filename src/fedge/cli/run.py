@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,10 +12,13 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from fedge.cli import plain
 from fedge.cli.common import (
     HINT,
     NAMES,
     ConfigFile,
+    Draw,
+    Drawing,
     Format,
     Narrator,
     Out,
@@ -31,6 +35,7 @@ from fedge.cli.common import (
 from fedge.errors import ConfigError, DivergenceError
 from fedge.experiment.config import parse, require_known
 from fedge.runner.device import HOSTS, leads
+from fedge.runner.result import Result
 from fedge.runner.run import run
 from fedge.studies import compare as comparison
 from fedge.view import terminal
@@ -53,14 +58,15 @@ def run_command(
     hosts: Annotated[
         str | None, typer.Option("--hosts", metavar="WHO", envvar="FEDGE_HOSTS", help=f"several processes: {HOSTS}")
     ] = None,
+    draw: Drawing = Draw.all,
     format: Output = Format.text,
 ) -> None:
     """Run one algorithm."""
     console = Console()
-    ticker = Narrator(console if format is Format.text else None)
+    ticker = Narrator(console if format is Format.text else None, draw)
     with guarded(ticker):
         if hosts is not None:  # the library between the processes writes to file 1 as it likes
-            sys.stdout = os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, errors="replace")
+            sys.stdout = os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, errors=plain.ERRORS)
             os.dup2(2, 1)
         stop = stop_request() if hosts is None else None  # several processes would stop at different rounds
         words = [*([algorithm] if algorithm and "=" in algorithm else []), *(pairs or [])]
@@ -82,16 +88,12 @@ def run_command(
             result = run(keys, out=folder_of(out), listener=ticker, hosts=hosts, stop=stop)
         if not leads():
             return
-        figures([result], result.out)
+        drawn = figures([result], result.out, draw)
         report = write_report(result.out)
         if format is Format.json:
             print(json.dumps(result.to_json()))
         else:
-            console.print(terminal.result_table([result]))
-            if said := on_request(result.final):
-                terminal.say(console, f"\n{said}")
-            terminal.say(console, f"\nrun folder: {result.out}  (metrics.jsonl, weights.safetensors, curves.png, …)")
-            terminal.say(console, f"report: {report}")
+            tell(console, [result], result.out, report, drawn)
 
 
 @app.command("compare", epilog=HINT)
@@ -108,12 +110,13 @@ def compare_command(
     seed: Seed = None,
     out: Out = None,
     resume: Annotated[Path | None, typer.Option("--resume", metavar="DIR", help="finish the comparison in DIR")] = None,
+    draw: Drawing = Draw.all,
     format: Output = Format.text,
 ) -> None:
     """Run several algorithms (unless named, each paper's own) on the same data, clients and initial model."""
     console = Console()
     names = [w for w in words or [] if "=" not in w]
-    ticker = Narrator(console if format is Format.text else None, compared=len(names) != 1)
+    ticker = Narrator(console if format is Format.text else None, draw, compared=len(names) != 1)
     with guarded(ticker):
         keys = gather([w for w in words or [] if "=" in w], config, seed)
         results = comparison.compare(
@@ -121,17 +124,30 @@ def compare_command(
         )
         everyone = list(results.values())
         folder = everyone[0].out.parent
-        drawn = figures(everyone, folder)
+        drawn = figures(everyone, folder, draw)
         report = write_report(folder)
         if format is Format.json:
             print(json.dumps({"results": [r.to_json() for r in everyone], "out": str(folder)}))
         else:
-            console.print(terminal.result_table(everyone))
-            for r in everyone:
-                if said := on_request(r.final):
-                    terminal.say(console, f"{r.algorithm}: {said}")
-            pictures = ", ".join(p.name for p in drawn if p.suffix == ".png")
-            terminal.say(console, f"\nrun folder: {folder}  ({pictures}; PDFs; one sub-folder per algorithm)")
-            terminal.say(console, f"report: {report}")
+            tell(console, everyone, folder, report, drawn)
         if lost := [r.algorithm for r in everyone if r.diverged]:
             raise DivergenceError(f"{', '.join(lost)} diverged and ended with the last good state; try a lower lr")
+
+
+def tell(console: Console, results: list[Result], folder: Path, report: Path, drawn: list[Path]) -> None:
+    """Say what came of runs, where it lies, and what to type next."""
+    console.print(terminal.result_table(results, console.width))
+    for r in results:
+        if said := on_request(r.final):
+            terminal.say(console, f"{r.algorithm}: {said}")
+    if said := terminal.ending(results):
+        terminal.say(console, said)
+    pictures = [path.name for path in drawn if path.suffix == ".png"]
+    inside = [*pictures, "PDFs"] if pictures else []
+    several = folder != results[0].out
+    inside.append("one sub-folder per algorithm" if several else "metrics.jsonl, weights.safetensors, …")
+    terminal.say(console, f"\nrun folder: {folder}  ({', '.join(inside)})")
+    terminal.say(console, f"report: {report}")
+    place = shlex.quote(str(folder))
+    longer = f"fedge run --resume {place} rounds={2 * results[0].final['round']}"
+    terminal.say(console, f"next: fedge plot {place} --x seconds" + ("" if several else f", or {longer}"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,8 @@ from fedge.cli.common import (
     HINT,
     NAMES,
     ConfigFile,
+    Draw,
+    Drawing,
     Format,
     Out,
     Output,
@@ -24,12 +27,13 @@ from fedge.cli.common import (
     guarded,
     stop_request,
 )
-from fedge.errors import ConfigError, DivergenceError
+from fedge.errors import ConfigError, DivergenceError, RunError
 from fedge.runner import files
 from fedge.studies.sweep import Sweep, sweep
 from fedge.studies.sweep_table import Line, csv_of
 from fedge.view import terminal
 from fedge.view.report import write_report
+from fedge.view.selected import select
 from fedge.view.sweep_progress import SweepTicker
 from fedge.view.sweep_table import latex_of, text_table
 
@@ -50,6 +54,7 @@ def sweep_command(
     out: Out = None,
     resume: Annotated[Path | None, typer.Option("--resume", metavar="DIR", help="finish the sweep in DIR")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="more than 1,000 runs are meant")] = False,
+    draw: Drawing = Draw.all,
     format: Output = Format.text,
 ) -> None:
     """Run every combination of the values given for some keys, over seeds; a table of means with 95 % intervals."""
@@ -62,24 +67,38 @@ def sweep_command(
         done = sweep(names, keys, seeds=seeds, out=folder_of(out), resume=resume, listener=ticker,
                      stop=stop_request(), many=yes)  # fmt: skip
         ticker.close()
-        tell(done, format)
+        tell(done, format, draw)
         if all(line.diverged == line.seeds for line in done.table):
             raise DivergenceError("every run diverged and ended with its last good state; try a lower lr")
 
 
-def tell(done: Sweep, format: Format) -> None:
-    """Write the table beside the runs, in three forms, and show it."""
+def tell(done: Sweep, format: Format, draw: Draw) -> None:
+    """Write the table beside the runs, in three forms and a figure, and show it."""
     table, console = done.table, Console()
     files.write_bytes(done.out / "table.csv", csv_of(table).encode())
     files.write_bytes(done.out / "table.tex", latex_of(table).encode())
     report = write_report(done.out)
+    drawn = ["table.csv", "table.tex", *draw_curves(done.out, draw)]
     if format is Format.json:
         print(json.dumps({"table": [line_json(line) for line in table], "out": str(done.out)}))
         return
-    console.print(text_table(table))
-    terminal.say(console, f"\nsweep folder: {done.out}  (table.csv, table.tex; a run folder for each of "
-                          f"{len(done.outcomes):,} runs)")  # fmt: skip
+    console.print(text_table(table, console.width))
+    runs = f"a run folder for each of {len(done.outcomes):,} runs"
+    terminal.say(console, f"\nsweep folder: {done.out}  ({', '.join(drawn)}; {runs})")
     terminal.say(console, f"report: {report}")
+    terminal.say(console, f"next: fedge plot {shlex.quote(str(done.out))} --x bytes")
+
+
+def draw_curves(folder: Path, draw: Draw) -> list[str]:
+    """Draw the runs of a sweep over one another, if that is wanted and they can share an axis."""
+    if draw is Draw.none:
+        return []
+    from fedge.view import overlay, plots
+
+    try:
+        return [path.name for path in plots.save(overlay.overlay(select([folder])), folder / "curves")]
+    except RunError:  # of what diverged at once there is nothing to draw
+        return []
 
 
 def line_json(line: Line) -> dict[str, Any]:

@@ -253,7 +253,8 @@ class Config(BaseModel):
 
 def require_known(keys: Iterable[str], algorithm: Any = None, model: Any = None) -> None:
     """Refuse a key that no run has."""
-    own = declared_by(algorithm) if is_name(algorithm) else {}
+    found = isinstance(algorithm, str) and (is_name(algorithm) or algorithm in algorithms.installed())
+    own = declared_by(algorithm) if found else {}
     known = all_fields() | own | own_models.keys_of(model)
     for key in keys:
         if key not in known:

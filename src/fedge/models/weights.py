@@ -149,7 +149,10 @@ def _require_names(what: str, arrays: Arrays, needed: list[str], model: str) -> 
     """Refuse what lacks a weight or has one too many, and name the nearest."""
     unused = sorted(arrays.keys() - set(needed))
     if missing := [name for name in needed if name not in arrays]:
-        held = f"; it holds {', '.join(unused[:5])}{', …' if len(unused) > 5 else ''}" if unused else ""
-        raise DataError(f"{what} has no '{missing[0]}', which {model} needs{suggestion(missing[0], unused) or held}")
+        held = f"it holds {', '.join(unused[:5])}{', …' if len(unused) > 5 else ''}"
+        else_said = f"; {held if unused else 'give weights of such a model'}"
+        raise DataError(
+            f"{what} has no '{missing[0]}', which {model} needs{suggestion(missing[0], unused) or else_said}"
+        )
     if unused:
         raise DataError(f"{what} has '{brief(unused[0])}', which is no weight of {model}; leave it out")

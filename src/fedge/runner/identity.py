@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedge.algorithms import algorithm
+from fedge.algorithms import ALGORITHMS, algorithm
 from fedge.core.keys import root
 from fedge.data import DATASETS, Dataset
 from fedge.experiment.build import Experiment
@@ -85,7 +85,7 @@ def objects(made: Experiment, optimiser: Optimiser | None) -> dict[str, Any]:
     A program's is that of the operations it is traced to.
     """
     found: dict[str, Any] = {**sources(made.config.model_dump())}
-    if is_name(made.config.algorithm):
+    if made.config.algorithm not in ALGORITHMS:  # also one of an installed package, whose name has one word
         found["algorithm"] = source_digest(algorithm(made.config.algorithm).factory)
     if made.config.data == CUSTOM:
         found["data"] = data_digests(made.dataset)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from rich import box
 from rich.table import Table
+from rich.text import Text
 
 from fedge.studies.interval import Interval
 from fedge.studies.sweep_table import Line
 from fedge.view.numbers import is_share, shown, words
+from fedge.view.tables import table
 
 HEADS = {"loss": "test loss", "simulated_seconds": "simulated s", "bytes": "sent MB", "target_round": "target: round",
          "target_seconds": "target: s", "target_bytes": "target: MB"}  # fmt: skip
@@ -65,16 +66,10 @@ def _joined(found: Interval, scale: float, write: Callable[[float], str]) -> str
     return mean if alone else f"{mean} ± {write(scale * found.half)}"
 
 
-def text_table(lines: Sequence[Line], *, ascii_only: bool = False) -> Table:
-    """Return the table for a terminal."""
+def text_table(lines: Sequence[Line], width: int) -> Table | Text:
+    """Return the table for a terminal of so many columns."""
     heads, *rows = cells_of(lines)
-    keys = len(lines[0].setting)
-    table = Table(box=box.ASCII if ascii_only else box.SQUARE, caption=caption(lines), caption_justify="left")
-    for number, head in enumerate(heads):
-        table.add_column(head, justify="left" if number < keys else "right")
-    for row in rows:
-        table.add_row(*(cell.replace("±", "+-").replace("–", "-") if ascii_only else cell for cell in row))
-    return table
+    return table(width, heads, rows, left=len(lines[0].setting), caption=caption(lines))
 
 
 def caption(lines: Sequence[Line]) -> str | None:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from fedge.cost.cuts import Price
 from fedge.data import DATASETS
@@ -20,9 +21,10 @@ from fedge.experiment.keys import Key
 from fedge.runner.result import Result
 from fedge.runner.rows import tested
 from fedge.view.numbers import metric_text, on_request, words
+from fedge.view.tables import table
 
 BARS = " ▁▂▃▄▅▆▇█"
-SHOWN = 4  # cells drawn side by side, where there are more than fit into 80 columns
+NARROW = 60  # columns of a terminal on which prose is broken into lines here
 MATRIX = 16  # edges of a graph that is drawn as a matrix
 WIDTH = 14
 BARS_SHOWN = 12  # bars of a cell; more classes than that share them
@@ -44,14 +46,15 @@ def range_of(numbers: NDArray[Any]) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def topology_picture(made: Experiment, compared: bool = False) -> str:
+def topology_picture(made: Experiment, compared: bool = False, width: int = 80) -> str:
     """Draw cloud, edges and clients as lines of text; under each cell, which labels its clients hold.
 
     Algorithms that are compared share one hierarchy, so its edges are drawn although the first may not use them.
     """
     edges, parts = compared or made.job.algorithm.has_edges, None if compared else made.job.algorithm.parts
     cell, cells, (label, classes, _) = made.topology.cell, made.topology.cells, made.dataset.strata
-    drawn = cells if cells <= SHOWN + 1 else SHOWN
+    beside = max(width // WIDTH, 2)
+    drawn = cells if cells <= beside else beside - 1
     labels = made.partition.label_counts(label, classes)
     group = -(-classes // BARS_SHOWN)  # classes in one bar
     columns = []
@@ -67,14 +70,17 @@ def topology_picture(made: Experiment, compared: bool = False) -> str:
     total = WIDTH * len(columns)
     lines = ["cloud".center(total), _wire(len(columns))]
     if made.job.algorithm.gossip:
-        lines = ["no cloud: edges exchange models with their neighbours".center(total)]
+        above = textwrap.wrap("no cloud: edges exchange models with their neighbours", width)
+        lines = [line.center(total) for line in above]
     rows = [0] * edges + [1] * (parts is not None) + [2, 3]
     lines += ["".join(column[row].center(WIDTH) for column in columns) for row in rows]
     each = bars_mean(made.dataset.strata, group, "classes" if made.dataset.classes else "ranges of the target")
     notes = [] if edges else ["no edges: every client talks to the cloud"]
     notes += [] if made.dataset.task == "tokens" else [f"bars: samples of {each} in a cell"]
     said = ";\n".join(notes)
-    lines += [line.center(total) for line in f"({said})".splitlines()] if said else []
+    lines += (
+        [line.center(total) for note in f"({said})".splitlines() for line in textwrap.wrap(note, width)] if said else []
+    )
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -102,7 +108,7 @@ def _wire(columns: int) -> str:
     return "".join(wire)
 
 
-def graph_picture(made: Experiment) -> str | None:
+def graph_picture(made: Experiment, width: int = 80) -> str | None:
     """Draw the graph between edges as a matrix, and say what it does to a disagreement; None where none gossips."""
     exchange = made.job.algorithm.gossip
     if exchange is None:
@@ -115,7 +121,9 @@ def graph_picture(made: Experiment) -> str | None:
         f"smallest entry of the mixing matrix P: {exchange.mixing.min():.3g}"
         + (" (negative: an edge may leave\nthe hull of its neighbours' models)" if exchange.mixing.min() < 0 else ""),
     ]
-    if count > MATRIX:
+    if width < NARROW:
+        lines = textwrap.wrap(" ".join("; ".join(lines).split()), width)
+    if count > MATRIX or 4 + 3 * count > width:
         return "\n".join([*lines, f"links at an edge: {range_of(degree)}"])
     lines.append("    " + " ".join(f"{d:>2}" for d in range(count)))
     for a in range(count):
@@ -124,10 +132,10 @@ def graph_picture(made: Experiment) -> str | None:
     return "\n".join(lines)
 
 
-def describe(made: Experiment) -> str:
+def describe(made: Experiment, width: int = 80) -> str:
     """Say what is about to run."""
     c = made.config
-    return (
+    said = (
         f"{made.dataset.name}, {c.partition}: {c.clients:,} clients with {range_of(made.partition.size)} samples each, "
         f"in {c.cells:,} cells\n"
         f"{made.model.name}, {made.model.parameters:,} parameters; "
@@ -135,25 +143,47 @@ def describe(made: Experiment) -> str:
         f"{'' if c.rounds is None else f'{c.rounds} '}global rounds of {c.edge_rounds} edge rounds × "
         f"{c.local_steps} local steps"
     )
+    return said if width >= NARROW else "\n".join(textwrap.fill(line, width) for line in said.splitlines())
 
 
-def result_table(results: list[Result]) -> Table:
-    table, (main, *others) = Table(), tested(results[0].final)
-    heads = {name: f"final {words(name)}" if name == main else words(name) for name in (main, *others)}
-    heads["loss"] = "test loss"
+def result_table(results: list[Result], width: int = 200) -> Table | Text:
+    """Return the table at the end of a run or a comparison."""
+    main, *others = tested(results[0].final)
+    names = {name: f"final {words(name)}" if name == main else words(name) for name in (main, *others)}
+    names["loss"] = "test loss"
     target = results[0].experiment.target
     goal = [f"{words(target.metric)} {target.value:g}"] if target else []  # a run that has one ends there
-    for name in ("algorithm", *heads.values(), *goal, "simulated s", "sent MB", "client steps/s", "wall s"):
-        table.add_column(name, justify="left" if name == "algorithm" else "right")
+    heads = ["algorithm", *names.values(), *goal, "simulated s", "sent MB", "client steps/s", "wall s"]
+    rows = []
     for r in results:
         sent = sum(r.final["bytes"].values()) / 1e6
-        table.add_row(
-            r.algorithm, *(metric_text(r.final, name) for name in heads),
+        rows.append([
+            r.algorithm, *(metric_text(r.final, name) for name in names),
             *(f"round {r.reached.round:,}" if r.reached else "not reached" for _ in goal),
             f"{r.final['simulated_seconds']:,.1f}", f"{sent:,.0f}",
             f"{r.client_steps_per_second:,.0f}", f"{r.wall_seconds:.1f}",
-        )  # fmt: skip
-    return table
+        ])  # fmt: skip
+    return table(width, heads, rows)
+
+
+def ending(results: list[Result]) -> str:
+    """Say of each run how good it was at best, beside its end; a run of one row has nothing to add."""
+    lines = []
+    for r in results:
+        main = tested(r.final)[0]
+        rows = [row for row in r.history if row.get(main) is not None]
+        if len(rows) < 2:
+            continue
+        higher = r.experiment.job.task.objective.metric(main).higher_is_better
+        best = (max if higher else min)(rows, key=lambda row: row[main])
+        when = (
+            "at the end"
+            if best is rows[-1]
+            else f"after round {best['round']:,}; {metric_text(r.final, main)} at the end"
+        )
+        name = f"{r.algorithm}: " if len(results) > 1 else ""
+        lines.append(f"{name}best {words(main)} {metric_text(best, main)}, {when}")
+    return "\n".join(lines)
 
 
 def cut_row(price: Price) -> dict[str, Any]:
