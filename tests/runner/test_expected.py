@@ -56,6 +56,8 @@ def test_a_network_says_who_sets_the_pace(tmp_path):
     first = found["path"][0]
     assert (first["who"], first["does"]) == ("client y", "sends and receives")
     assert first["seconds"] == pytest.approx(3 * 4 * 32 * 238_510 / 2e6)
+    assert [path[0]["who"] for path in found["round_paths"]] == ["client y"] * 3
+    assert found["links"]["edge_to_edge"]["each"] == [4 * 238_510] * 2
     text = cost_lines(found)
     assert "client y sends and receives" in text
     assert "what most of a round's time goes to, in 3 rounds: client y (3)" in text

@@ -16,6 +16,7 @@ from fedge.core.keys import root
 from fedge.core.sampling import participants
 from fedge.cost.bottlenecks import Bottleneck, bottlenecks
 from fedge.cost.clock import Clock
+from fedge.cost.memory import Holding
 from fedge.cost.network_clock import NetworkClock, as_network
 from fedge.cost.path import Path, Span
 from fedge.cost.work import multiply_adds
@@ -24,7 +25,7 @@ from fedge.experiment.build import Experiment, experiment
 from fedge.experiment.config import Config
 from fedge.experiment.holding import holdings
 from fedge.runner.costs import Costs
-from fedge.runner.setting import spread
+from fedge.runner.setting import few, spread
 
 FOLLOWED = 100  # rounds whose critical path is found; they are as different as devices that come and go make them
 MANY = 20_000  # clients of whom each would be followed by itself
@@ -39,29 +40,31 @@ def expected_costs(config: Config) -> dict[str, Any]:
     held = holdings(
         made.job.algorithm, made.job.task, made.model, made.clock.ledger, made.dataset, made.partition
     )  # fmt: skip
-    most = max(held, key=lambda own: own.client.total), max(held, key=lambda own: own.edge.total)
-    paths = _paths(made, rounds)
+    paths, has_edges = _paths(made, rounds), made.job.algorithm.has_edges
     return {
         "algorithm": made.config.algorithm,
         "network": made.config.network,
         "clients": made.topology.clients,
-        "cells": made.topology.cells if made.job.algorithm.has_edges else 0,
+        "cells": made.topology.cells if has_edges else 0,
         "model": made.model.name,
         "parameters": made.model.parameters,
         "rounds": rounds,
         "iterations": rounds * made.job.algorithm.schedule.period,
         "seconds": {"round": first.seconds, "run": all_.seconds},
         "bytes": {"round": first.sent, "run": all_.sent},
-        "links": {tier: spread(each) for tier, each in made.clock.ledger.round(0).items()},
+        "links": {tier: spread(each) | {"each": few(each)} for tier, each in made.clock.ledger.round(0).items()},
         "multiply_adds": _work(made, rounds),
-        "client_memory": {**most[0].client._asdict(), "total": most[0].client.total},
-        "edge_memory": {**most[1].edge._asdict(), "total": most[1].edge.total}
-        if made.job.algorithm.has_edges
-        else None,
+        "client_memory": _parts_of(max((own.client for own in held), key=lambda one: one.total)),
+        "edge_memory": _parts_of(max((own.edge for own in held), key=lambda one: one.total)) if has_edges else None,
         "path": [] if paths is None else [span._asdict() for span in _sum(paths).spans],
         "rounds_followed": 0 if paths is None else len(paths),
+        "round_paths": [[span._asdict() for span in path.spans] for path in paths or []],
         "round_set_by": {} if paths is None else dict(Counter(path.spans[0].who for path in paths if path.spans)),
     }
+
+
+def _parts_of(held: Holding) -> dict[str, int]:
+    return held._asdict() | {"total": held.total}
 
 
 def _stand_in(config: Config) -> Dataset | None:
