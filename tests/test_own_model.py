@@ -220,6 +220,24 @@ def test_what_cannot_be_gets_one_sentence(here, keys, message):
         experiment(Config.of(SHORT | keys))
 
 
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (Small(4), "is a Small that was made already; wrap it, fedge.from_linen"),
+        (
+            nnx.Linear(12, 4, rngs=nnx.Rngs(0)),
+            r"is a Linear that was made .*, of \(shape, outputs, rngs\), or",
+        ),
+        (as_model((12,), 4), r"is a Model that was made already; pass it by itself, as in fedge.run\(model=model"),
+        (lambda shape, outputs: None, "the model .* has no name to be found by again; define it at the top of a file"),
+        ([1], r"model=\[1\] is not allowed; allowed: mlp, .*, package.module:function"),
+    ],
+)
+def test_what_is_no_function_is_told_how_to_become_one(model, message):
+    with pytest.raises(ConfigError, match=message):
+        Config.of(SHORT | {"model": model})
+
+
 def test_outputs_that_do_not_fit_the_task(here):
     x = np.eye(12)
     np.savez("real.npz", x_train=x, y_train=x[0], x_test=x, y_test=x[0])

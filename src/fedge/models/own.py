@@ -28,11 +28,19 @@ from fedge.models.linen import from_linen
 
 WITH_RNGS, WITHOUT = ("shape", "outputs", "rngs"), ("shape", "outputs")
 Shape = tuple[int, ...]
+MADE = {  # what people pass in where a function is asked for
+    Model: "pass it by itself, as in fedge.run(model=model, …)",
+    linen.Module: "wrap it, fedge.from_linen(module, input_shape=…, classes=…)",
+    nnx.Module: "give a function that makes it, of (shape, outputs, rngs), or wrap one with fedge.from_nnx",
+}
 OWN: dict[str, Callable[..., Any]] = {}  # the user's functions, once they were asked for
 
 
 def name_of(function: Callable[..., Any]) -> str:
     """Name a function, or a class, that was passed in from Python, and remember it by that name."""
+    for kind, instead in MADE.items():
+        if isinstance(function, kind):
+            raise ConfigError(f"the model passed in is a {type(function).__name__} that was made already; {instead}")
     name = plugins.name_of("model", function)
     plugins.require_takes("model", name, function, WITH_RNGS, WITHOUT)
     declared(function)

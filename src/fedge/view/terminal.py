@@ -139,7 +139,7 @@ def describe(made: Experiment, width: int = 80) -> str:
         f"{made.dataset.name}, {c.partition}: {c.clients:,} clients with {range_of(made.partition.size)} samples each, "
         f"in {c.cells:,} cells\n"
         f"{made.model.name}, {made.model.parameters:,} parameters; "
-        f"batch {c.batch}, learning rate {c.lr:g}, seed {c.seed}\n"
+        f"batch {c.batch}, learning rate {c.lr:g}, seed {c.seed}{f'; from {c.init}' if c.init else ''}\n"
         f"{'' if c.rounds is None else f'{c.rounds} '}global rounds of {c.edge_rounds} edge rounds × "
         f"{c.local_steps} local steps"
     )
