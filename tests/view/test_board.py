@@ -121,6 +121,23 @@ def test_no_file_is_looked_at_more_often_than_once_a_second(compared, tmp_path, 
     assert looked == [100.0, 101.25]  # not again: nothing has changed
 
 
+def test_the_newest_runs_are_there_before_all_have_been_read(compared, tmp_path, monkeypatch):
+    for number in range(5):
+        place = copied(compared / "hist", tmp_path / f"run-{number}", begun=f"2026-11-1{number}")
+        os.utime(place / "run.json", (number, number))
+    monkeypatch.setattr(board_runs, "FIRST", 2)
+    listing, seen = Listing(tmp_path), []
+    read = type(listing)._read
+
+    def watched(self, run, look):
+        seen.append([row["name"] for row in self.latest()] if self._some.is_set() else None)
+        return read(self, run, look)
+
+    monkeypatch.setattr(type(listing), "_read", watched)
+    assert [row["name"] for row in listing.rows()] == [f"run-{number}" for number in (4, 3, 2, 1, 0)]
+    assert seen == [None, None, *[["run-4", "run-3"]] * 3]
+
+
 def test_pages_are_of_listed_runs_and_of_nothing_else(runs):
     with board_of(runs) as address:
         assert {row["name"] for row in numbers(get(address))["rows"]} >= {"hist", "study/fedavg", "garbage"}

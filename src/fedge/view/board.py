@@ -45,6 +45,7 @@ class Board:
 
     def __init__(self, folder: Path) -> None:
         self.listing = Listing(folder)
+        self.listing.start()
         self.closing = asyncio.Event()
 
     def app(self, hosts: frozenset[str] | None) -> ASGIApp:
@@ -181,12 +182,10 @@ def serve(folder: Path, host: str, place: socket.socket, stop: StopRequest | Non
             board.closing.set()
 
         watching = asyncio.create_task(watch())
-        reading = asyncio.create_task(run_in_threadpool(board.listing.rows))  # before somebody asks
         try:
             await server.serve(sockets=[place])
         finally:
             watching.cancel()
-            await reading
 
     with stop.heard() if stop is not None else contextlib.nullcontext(), contextlib.suppress(KeyboardInterrupt):
         asyncio.run(main())

@@ -24,6 +24,7 @@ from fedge.view.page_data import changed_keys, is_number, page_data, runs_in, se
 
 SECOND = 1.0  # between two looks at the same file
 SHARE = 0.1  # of the time that may go into looking at the list
+FIRST = 50  # runs that a reader sees before the others have been read
 POINTS = 16  # of a sparkline
 WHOLE = 2**20  # bytes of metrics up to which a sparkline shows all of a run
 TAIL = 2**16  # bytes that are read of a longer one
@@ -69,21 +70,30 @@ class Listing:
         self._known: dict[Path, Known] = {}
         self._places: dict[str, Path] = {}  # runs and studies by name; nothing else is ever opened
         self._rows: list[dict[str, Any]] = []
+        self._some = threading.Event()  # the newest runs have been read
         self._again = 0.0  # when the list may be looked at again
         self._one = threading.Lock()
+
+    def start(self) -> None:
+        """Begin to read, before somebody asks."""
+        threading.Thread(target=self.rows, daemon=True).start()
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each run, the newest first."""
         with self._one:
             if (began := time.monotonic()) >= self._again:
-                self._rows = self._list()
+                try:
+                    self._rows = self._list()
+                finally:
+                    self._some.set()
                 now = time.monotonic()
                 self._again = now + max(SECOND, (now - began) / SHARE)
             return self._rows
 
     def latest(self) -> list[dict[str, Any]]:
-        """Return the rows of the last look, so that nobody waits for the next one."""
-        return self._rows or self.rows()
+        """Return the rows of the last look, at first those of the newest runs, so that nobody waits for all of them."""
+        self._some.wait()
+        return self._rows
 
     def places(self, names: Sequence[str]) -> list[Path]:
         """Return where runs and studies of these names lie."""
@@ -107,12 +117,21 @@ class Listing:
                      for run in runs)  # fmt: skip
 
     def _list(self) -> list[dict[str, Any]]:
-        runs = runs_in(self.folder)
-        self._known = {run: self._look_again(run) for run in runs}
+        runs, known = runs_in(self.folder), dict[Path, Known]()
+        for run in sorted(runs, key=lambda run: self.looks.at(run / RUN) or (0, 0), reverse=True):
+            known[run] = self._look_again(run)
+            if len(known) == FIRST and not self._some.is_set():
+                self._rows = self._in_order(known)
+                self._some.set()
+        self._known = known
+        return self._in_order(known)
+
+    def _in_order(self, known: Mapping[Path, Known]) -> list[dict[str, Any]]:
+        runs = list(known)
         parents = {run.parent for run in runs if run != self.folder}
         studies = {parent: self.name(parent) for parent in parents if plan_in(parent) is not None}
         self._places = {name: parent for parent, name in studies.items()} | {self.name(run): run for run in runs}
-        rows = [known.row | {"study": studies.get(run.parent)} for run, known in self._known.items()]
+        rows = [found.row | {"study": studies.get(run.parent)} for run, found in known.items()]
         return sorted(rows, key=lambda row: row["begun"] or "", reverse=True)
 
     def name(self, place: Path) -> str:
