@@ -2,10 +2,10 @@
 
     python benchmarks/report.py > benchmarks/results/DATE-report.md
 
-Five algorithms run for two rounds on built-in data, with the metrics of each cell and client, and their rows are repeated
-until they are 100. Their report is written seven times. Then a board is started on 1,000 copies of the runs, and a
-browser (chromium, by playwright) opens it as soon as it says its address, and again. First paint is what the browser says,
-from the moment it was sent there.
+Five algorithms run for two rounds on built-in data, with the metrics of each cell and client, and their rows are
+repeated until they are 100. Their report is written seven times. Then a board is started on 1,000 copies of the runs,
+and a browser (chromium, by playwright) opens it as soon as it says its address, and again. First paint is what the
+browser says, from the moment it was sent there.
 """
 
 from __future__ import annotations
