@@ -63,6 +63,12 @@ def test_a_network_says_who_sets_the_pace(tmp_path):
     assert "what most of a round's time goes to, in 3 rounds: client y (3)" in text
 
 
+def test_float64_is_sent_and_held_in_twice_the_bytes():
+    one, two = (expected_costs(Config.of(KEYS | {"algorithm": "hierfavg", "dtype": d})) for d in ("float32", "float64"))
+    assert two["bytes"]["run"] == {tier: 2 * size for tier, size in one["bytes"]["run"].items()}
+    assert two["client_memory"]["models"] == 2 * one["client_memory"]["models"]
+
+
 def test_known_data_need_not_be_there(monkeypatch, tmp_path):
     monkeypatch.setenv("FEDGE_CACHE", str(tmp_path))
     found = expected_costs(Config.of({"algorithm": "hierfavg", "data": "cifar10", "model": "cnn", "rounds": 2}))
@@ -82,6 +88,7 @@ def test_the_commands(tmp_path):
     assert "factory" in said("network", "make")
     assert CliRunner().invoke(app, ["network", "make", "factory", "--out", str(file)]).exit_code == 4
     assert CliRunner().invoke(app, ["network", "make", "fabric"]).exit_code == 2
+    assert CliRunner().invoke(app, ["cost", "run", "fedavg", "algorithm=hist"]).exit_code == 2
     drawn = said("network", "show", str(file), "batch=5")
     assert "press, whose 8 clients share 33 Mbit/s" in drawn
     assert "backhaul is full (up)" in drawn

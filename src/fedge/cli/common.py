@@ -124,6 +124,17 @@ def gather(pairs: list[str], file: Path | None, seed: int | None) -> dict[str, A
     return keys
 
 
+def keys_of_run(algorithm: str | None, pairs: list[str], file: Path | None, seed: int | None) -> dict[str, Any]:
+    """Read the keys of a run whose algorithm may be a word in front of them."""
+    words = [*([algorithm] if algorithm and "=" in algorithm else []), *pairs]
+    keys = gather(words, file, seed)
+    if algorithm and "=" not in algorithm:
+        if any(word.startswith("algorithm=") for word in words):
+            raise ConfigError(f"the algorithm is given twice; keep {algorithm} or algorithm=…, not both")
+        keys["algorithm"] = algorithm
+    return keys
+
+
 def folder_of(out: str | None) -> Path | None:
     """Read the option --out; an empty word would be the current folder, which nobody means by it."""
     if out is None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from fedge.cli.common import HINT, NAMES, ConfigFile, Format, Output, Pairs, complete_word, gather, guarded
+from fedge.cli.common import HINT, NAMES, ConfigFile, Format, Output, Pairs, complete_word, gather, guarded, keys_of_run
 from fedge.errors import ConfigError
 from fedge.experiment.build import cut_prices
 from fedge.experiment.config import Config
@@ -31,10 +31,7 @@ def cost_run(
 ) -> None:
     """Say what a run would cost without training it: seconds, bytes, multiply-adds, memory, and who sets its pace."""
     with guarded():
-        keys = gather(pairs or [], config, None) | ({} if algorithm is None else {"algorithm": algorithm})
-        chosen = Config.of(keys)
-        device.prepare()
-        found = expected_costs(chosen)
+        found = expected_costs(Config.of(keys_of_run(algorithm, pairs or [], config, None)))
         if format is Format.json:
             print(json.dumps(found))
         else:

@@ -9,11 +9,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from fedge.cli.common import HINT, NAMES, Format, Output, Pairs, complete_word, gather, guarded
+from fedge.cli.common import HINT, NAMES, Format, Output, Pairs, complete_word, guarded, keys_of_run
 from fedge.errors import ConfigError, RunError, unknown
 from fedge.experiment.config import Config
 from fedge.experiment.network_file import about, examples, read_network
-from fedge.runner import device
 from fedge.runner.expected import bottlenecks_of
 from fedge.view import terminal
 from fedge.view.network import bottleneck_lines, network_lines
@@ -53,13 +52,10 @@ def network_show(
 ) -> None:
     """Draw a network, and say what takes longest on each of its tiers for an algorithm and a model."""
     with guarded():
-        words = [algorithm, *(pairs or [])] if "=" in algorithm else pairs or []
-        chosen = "hierfavg" if "=" in algorithm else algorithm
-        network = read_network(file)
-        config = Config.of(gather(words, None, None) | {"algorithm": chosen, "network": file})
+        network, keys = read_network(file), keys_of_run(algorithm, pairs or [], None, None)
+        config = Config.of({"algorithm": "hierfavg"} | keys | {"network": file})
         if format is Format.text:
             terminal.say(Console(), f"{network_lines(network)}\n")
-        device.prepare()
         found, what = bottlenecks_of(config)
         if format is Format.json:
             print(json.dumps([one._asdict() | {"span": one.span._asdict()} for one in found]))

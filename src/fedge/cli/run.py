@@ -30,6 +30,7 @@ from fedge.cli.common import (
     folder_of,
     gather,
     guarded,
+    keys_of_run,
     stop_request,
 )
 from fedge.errors import ConfigError, DivergenceError
@@ -69,22 +70,18 @@ def run_command(
             sys.stdout = os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, errors=plain.ERRORS)
             os.dup2(2, 1)
         stop = stop_request() if hosts is None else None  # several processes would stop at different rounds
-        words = [*([algorithm] if algorithm and "=" in algorithm else []), *(pairs or [])]
         if resume is not None:
             if (algorithm and "=" not in algorithm) or config or out or seed is not None:
                 raise ConfigError(
                     "--resume continues a run as it was configured; give --resume DIR alone, or with rounds=N to go on "
                     "for longer"
                 )
+            words = [*([algorithm] if algorithm else []), *(pairs or [])]
             longer: dict[str, Any] = dict(parse(words))
             require_known(longer)
             result = run(resume=resume, listener=ticker, hosts=hosts, stop=stop, **longer)
         else:
-            keys = gather(words, config, seed)
-            if algorithm and "=" not in algorithm:
-                if any(w.startswith("algorithm=") for w in words):
-                    raise ConfigError(f"the algorithm is given twice; keep {algorithm} or algorithm=…, not both")
-                keys["algorithm"] = algorithm
+            keys = keys_of_run(algorithm, pairs or [], config, seed)
             result = run(keys, out=folder_of(out), listener=ticker, hosts=hosts, stop=stop)
         if not leads():
             return

@@ -25,6 +25,7 @@ from fedge.experiment.build import Experiment, experiment
 from fedge.experiment.config import Config
 from fedge.experiment.holding import holdings
 from fedge.runner.costs import Costs
+from fedge.runner.prepare import ready
 from fedge.runner.setting import few, spread
 
 FOLLOWED = 100  # rounds whose critical path is found; they are as different as devices that come and go make them
@@ -33,6 +34,11 @@ MANY = 20_000  # clients of whom each would be followed by itself
 
 def expected_costs(config: Config) -> dict[str, Any]:
     """Return what a run of this configuration would cost, per round and in all."""
+    with ready(config, config.devices):
+        return _expected(config)
+
+
+def _expected(config: Config) -> dict[str, Any]:
     made = experiment(config, _stand_in(config))
     costs = Costs(made)
     rounds = costs.last()
@@ -147,8 +153,8 @@ def _sum(paths: list[Path]) -> Path:
 
 def bottlenecks_of(config: Config) -> tuple[list[Bottleneck], str]:
     """Return what takes longest on each tier of a configuration's network, and what was asked about, in words."""
-    made = experiment(config, _stand_in(config))
-    assert isinstance(made.clock, NetworkClock)
-    model = f"{made.model.name} ({made.model.parameters:,} parameters)"
-    what = f"{made.config.algorithm}, {model} and batch {made.config.batch}"
-    return bottlenecks(made.clock), what
+    with ready(config, config.devices):
+        made = experiment(config, _stand_in(config))
+        assert isinstance(made.clock, NetworkClock)
+        model = f"{made.model.name} ({made.model.parameters:,} parameters)"
+        return bottlenecks(made.clock), f"{made.config.algorithm}, {model} and batch {made.config.batch}"
