@@ -6,6 +6,7 @@ built. Blocks of Python are run, page by page, in few and short rounds. A block 
     <!-- not run: the reason -->
 """
 
+import json
 import re
 import shlex
 import sys
@@ -92,13 +93,10 @@ def check_keys(name, given):
         assert (grid if name == "sweep" else compare).make_plan(names, dict(keys))
 
 
-@pytest.mark.parametrize("page", sorted({b.page for b in blocks() if b.kind == "python" and b.why is None}))
-def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
-    if other := ELSEWHERE.get(Path(page).name):
-        assert Path(page).name in (ROOT / "tests" / other).read_text()
-        return
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+def short_runs(folder, monkeypatch):
+    """Let what a reader would wait for be over in a moment, in an empty folder."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
     run = fedge.run
 
     def short(*given, **keys):
@@ -106,12 +104,33 @@ def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
         return run(*given, **keys | SHORT | few, cache=CACHE)
 
     monkeypatch.setattr(fedge, "run", short)
+
+
+@pytest.mark.parametrize("page", sorted({b.page for b in blocks() if b.kind == "python" and b.why is None}))
+def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
+    if other := ELSEWHERE.get(Path(page).name):
+        assert Path(page).name in (ROOT / "tests" / other).read_text()
+        return
+    short_runs(tmp_path, monkeypatch)
     names = {"__name__": "page", "fedge": fedge}
     for block in blocks():
         if block.page == page and block.kind == "python" and block.why is None:
             if named := re.match(r"# (\w+\.py)\n", block.body):
                 (tmp_path / named[1]).write_text(block.body)
-            exec(compile(block.body, f"{page}", "exec"), names)
+            exec(compile(block.body, page, "exec"), names)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").rglob("*.ipynb")), ids=lambda path: path.stem)
+def test_a_notebook_runs_and_holds_its_outputs(path, tmp_path, monkeypatch):
+    """Its cells are run as they are, in few rounds; the outputs that the site shows are those of a whole run."""
+    cells = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+    shown = [output for cell in cells for output in cell["outputs"]]
+    assert "image/png" in {kind for output in shown for kind in output.get("data", {})}
+    assert {output["output_type"] for output in shown} <= {"display_data", "execute_result"}  # no error, no warning
+    short_runs(tmp_path, monkeypatch)
+    names = {"__name__": "page"}
+    for cell in cells:
+        exec(compile("".join(cell["source"]), path.name, "exec"), names)
 
 
 def test_what_is_not_run_says_why():
