@@ -54,7 +54,7 @@ def main() -> None:
     given = parser.parse_args()
     rates, found = RATES[: given.settings], []
     with tempfile.TemporaryDirectory() as folder:
-        call("run", "hierfavg", *KEYS, "rounds=1", "--out", f"{folder}/warm")  # compiled programs are there from now on
+        call("run", "hierfavg", *KEYS, "--out", f"{folder}/warm")  # compiled programs are there from now on
         for number in range(given.turns):
             place = Path(folder) / str(number)
             place.mkdir()
