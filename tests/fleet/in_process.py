@@ -67,7 +67,9 @@ def together(clients, per_process):
 
 
 @contextlib.contextmanager
-def fleet(made, *, per_process=2, patience=WAIT, clients_patience=WAIT) -> Iterator[Fleet]:
+def fleet(
+    made, *, per_process=2, patience=WAIT, clients_patience=WAIT, clients=Clients, gossips_at=None
+) -> Iterator[Fleet]:
     """Run edges and clients beside a cloud or a monitor, whose engine the caller drives."""
     work, hello = Work(made), greeting(made, {})
     cells, roster = range(work.topology.cells), [[int(i) for i in own] for own in work.topology.roster]
@@ -86,18 +88,17 @@ def fleet(made, *, per_process=2, patience=WAIT, clients_patience=WAIT) -> Itera
     )  # fmt: skip
     found.cloud = engine
     for cell in cells if work.algorithm.has_edges else ():
-        near = map(edge, neighbours(work, cell)) if gossips else ()
-        below = hub(edge(cell), [*map(client, roster[cell]), *near])
+        below = hub(edge(cell), children_of(work, cell))
         own = (SplitCell if split else Cell)(work, below, cell, clients_patience)
         if gossips:
-            found.start(gossip_edge, found, own, patience, dict(at), hello)
+            found.start(gossips_at or gossip_edge, found, own, patience, dict(at), hello)
             continue
         node = Edge(own)
         found.start(edge_role.serve, node, Uplink(Dialling((edge(cell),), CLOUD, at[CLOUD], hello), node.expect))
     for cell in cells:
         parent = edge(cell) if work.algorithm.has_edges else CLOUD
         for numbers in together(roster[cell], per_process):
-            process = (SplitClients if split else Clients)(work, numbers)
+            process = (SplitClients if split else clients)(work, numbers)
             role = split_client if split else client_role
             found.start(role.serve, process, Uplink(Dialling(process.names, parent, at[parent], hello), process.expect))
     try:
@@ -109,6 +110,16 @@ def fleet(made, *, per_process=2, patience=WAIT, clients_patience=WAIT) -> Itera
         assert not [t for t in found.threads if t.is_alive()]
         if found.problems:
             raise found.problems[0]
+
+
+def children_of(work, cell):
+    """Name who may dial an edge."""
+    own = [client(int(i)) for i in work.topology.roster[cell]]
+    return [*own, *map(edge, neighbours(work, cell) if work.algorithm.gossip is not None else ())]
+
+
+def vet_of(work, hello, me):
+    return vet(hello, only(*children_of(work, me.number), where=me.words))
 
 
 def gossip_edge(found, cell, patience, at, hello):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -44,7 +45,8 @@ def site_of(folder: Path, *roles: str) -> nodes.Site:
 
 @contextlib.contextmanager
 def playing(site: nodes.Site, log: Path | None, metrics: str | None, parent: bool) -> Iterator[None]:
-    """Be watched while a role is played."""
+    """Be watched while a role is played; gRPC itself says nothing, since whatever it refuses is told in a sentence."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if parent:
         end_with_parent()
     with watched(site.me, site.status, log, metrics):
@@ -103,6 +105,7 @@ def up_command(
 ) -> None:
     """Run a whole fleet on this machine, and show what it costs beside what was predicted."""
     ticker = FleetTicker()
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     with guarded(ticker):
         fleet = read_fleet(file)
         try:

@@ -143,7 +143,9 @@ def serve(
         threading.Thread(target=_stay_connected, args=(hub, dialling), daemon=True).start()
     uplink = None
     if monitor is not None:
-        uplink = Uplink(monitor, _nothing)
+        uplink = Uplink(monitor, _nothing, again=4)
+        if first:
+            uplink.send(node.report(first - 1))  # which may have been lost
         threading.Thread(target=_listen, args=(uplink, hub, ended), daemon=True).start()
     hub.progress.rounds = rounds
     try:

@@ -79,7 +79,8 @@ class Site:
     def dialling(self, names: tuple[Name, ...], parent: Name, hello: Any, hub: Hub | None = None) -> Dialling:
         address = self.fleet.at(parent).address
         assert address is not None
-        return Dialling(names, parent, address, hello, self.own, given_up=lambda: hub is not None and hub.leaving)
+        patience = max(60.0, self.fleet.deadline.cloud)
+        return Dialling(names, parent, address, hello, self.own, patience, lambda: hub is not None and hub.leaving)
 
     def listen(self, hello: Any, *children: Name) -> Hub:
         """Serve these nodes at this process's address."""

@@ -24,6 +24,7 @@ from fedge.net.tally import Tally
 from fedge.net.wire import NOTHING, Facts, Form, Head, Message
 
 STREAMS = 1024  # at a time
+LEAVE = 10.0  # seconds for the last messages to go out
 AGAIN = "again"  # a fact of a refusal that may not last: dial again
 log = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ class Hub:
             link.send(Message(STOP, self.me, name, facts={"reason": reason}))
             link.close()
         if self._server is not None:
-            self._server.stop(2.0).wait()
+            self._server.stop(LEAVE).wait()
 
     def _serve(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
         try:

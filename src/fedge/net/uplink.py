@@ -6,6 +6,7 @@ import logging
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -91,10 +92,14 @@ class Dialling:
 
 
 class Uplink:
-    """This is a node's connection to its parent: what comes is read in order, what is sent while it is lost is lost."""
+    """This is a node's connection to its parent: what comes is read in order.
 
-    def __init__(self, dialling: Dialling, expect: Expect) -> None:
+    So many messages as `again` says, those sent last, are sent once more over a new connection; the first counts.
+    """
+
+    def __init__(self, dialling: Dialling, expect: Expect, again: int = 1) -> None:
         self._dialling, self._expect = dialling, expect
+        self._last: deque[Message] = deque(maxlen=again)
         self._link: Link | None = None
         self._inbox: queue.SimpleQueue[Message | FleetError | None] = queue.SimpleQueue()
 
@@ -106,7 +111,10 @@ class Uplink:
         """Yield what the parent asks for, over however many connections, until it says stop."""
         while True:
             if self._link is None:
-                self._link, frames = self._dialling.connect()
+                link, frames = self._dialling.connect()
+                for message in tuple(self._last):
+                    link.send(message)
+                self._link = link
                 threading.Thread(target=self._read, args=(frames,), daemon=True).start()
             found = self._inbox.get()
             if found is None:
@@ -125,8 +133,9 @@ class Uplink:
                 yield found
 
     def send(self, message: Message) -> None:
-        if self._link is not None:
-            self._link.send(message)
+        self._last.append(message)
+        if (link := self._link) is not None:
+            link.send(message)
 
     def waiting(self) -> bool:
         """Say whether another message is there already."""

@@ -1,0 +1,144 @@
+"""What a fleet does without some of its nodes, and with some that come back."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+from fedge.engine import Reference
+from fedge.fleet import gossip
+from fedge.fleet.client import Clients, samples_of
+from fedge.fleet.gossip import GossipEdge
+from fedge.fleet.kept import Kept
+from fedge.net.gather import Patience
+from fedge.net.hub import Hub
+from fedge.net.names import MONITOR, edge
+from fedge.net.tally import Tally
+from fedge.net.uplink import Dialling
+from tests.fleet.in_process import Cell, fleet, neighbours, vet_of
+from tests.helpers import distance, small
+
+pytest.importorskip("grpc")
+HALF = Patience(deadline=300.0, quorum=0.5, grace=0.0)
+
+
+@pytest.fixture(autouse=True)
+def double():
+    with jax.enable_x64(True):
+        yield
+
+
+def poisoned(*bad):
+    """Return clients of which some send what is no number."""
+
+    class Poisoned(Clients):
+        def answer(self, message):
+            update = super().answer(message)
+            spoilt = {path: w * np.nan for path, w in update.tensors.items()}
+            return replace(update, tensors=spoilt) if message.receiver.number in bad else update
+
+    return Poisoned
+
+
+def mean_of(found, start, clients):
+    """Average what these clients train from a model in round 0, by their own weights."""
+    work, total, weight = found.work, dict.fromkeys(start, 0.0), found.work.topology.weight
+    for i in clients:
+        own, _ = work.train(start, None, samples_of(work, [i])[i], i, 0)
+        total = {p: t + weight[i] / weight[list(clients)].sum() * np.asarray(own[p]) for p, t in total.items()}
+    return total
+
+
+def test_an_update_that_is_no_number_is_refused_and_named(caplog):
+    made = small(algorithm="fedavg", clients=3, cells=1, dtype="float64", devices=1)
+    with fleet(made, per_process=1, clients_patience=HALF, clients=poisoned(1)) as found:
+        after, _ = found.cloud.rounds(made.start, 0, 1)
+        assert distance(after, mean_of(found, made.start, (0, 2))) < 1e-12  # the others' shares sum to 1
+    assert (
+        "goes on without client 1 in round 1, edge round 1: its update holds numbers that are not finite" in caplog.text
+    )
+    assert found.hubs[next(iter(found.hubs))].status().missing == 1
+
+
+def test_a_cell_without_a_quorum_tells_the_cloud_which_goes_on_or_keeps_its_model(caplog):
+    """Two of three clients of cell 0 are refused, where two are needed; cell 1 has all of its own."""
+    made = small(clients=5, cells=2, dtype="float64", devices=1, edge_rounds=1)
+    (first, second) = ([int(i) for i in own] for own in made.job.algorithm.topology.roster)
+    first, second = sorted((first, second), key=len, reverse=True)
+    for enough, goes_on in ((HALF, True), (Patience(300.0, 1.0), False)):
+        with fleet(made, patience=enough, clients_patience=HALF, clients=poisoned(*first[:2])) as found:
+            after, _ = found.cloud.rounds(made.start, 0, 1)
+            expected = mean_of(found, made.start, second) if goes_on else made.start
+            assert distance(after, expected) < 1e-12
+    assert "1 of 3 clients answered and 2 are needed" in caplog.text
+    assert "round 1 leaves the model as it was: 1 of 2 edges answered and 2 are needed" in caplog.text
+
+
+def cut_links(hub, names):
+    for name in names:
+        if (link := hub.link(name)) is not None:
+            hub.detach(link)
+
+
+@pytest.mark.parametrize("algorithm", ["hierfavg", "sdfeel"])
+def test_links_that_are_cut_after_a_round_are_there_again_in_the_next(algorithm):
+    made = small(algorithm=algorithm, dtype="float64", devices=1)
+    expected, _ = Reference(made.job).rounds(made.start, 0, 2)
+    with fleet(made) as found:
+
+        def cut(index):
+            for hub in found.hubs.values() if index == 0 else ():
+                cut_links(hub, hub.connected())
+
+        found.cloud.told = cut
+        after, _ = found.cloud.rounds(made.start, 0, 2)
+    assert distance(made.evaluated(after), made.evaluated(expected)) < 1e-12
+
+
+class KilledError(Exception):
+    pass
+
+
+def test_an_edge_that_is_killed_between_two_exchanges_goes_on_from_what_it_kept(tmp_path):
+    """Its neighbours have its first model of the round and not the second; what they sent it died with it."""
+    made = small(algorithm="sdfeel", graph="path", gossip=2, dtype="float64", devices=1)
+    expected, _ = Reference(made.job).rounds(made.start, 0, 2)
+
+    class Mortal(GossipEdge):
+        def _exchange(self, index, step, model, shares):
+            if (index, step) == (1, 1) and not (tmp_path / "killed").exists():
+                (tmp_path / "killed").touch()
+                raise KilledError
+            return super()._exchange(index, step, model, shares)
+
+    def play(found, cell, patience, at, hello):
+        me = cell.hub.me
+        start = {path: np.asarray(w[me.number]) for path, w in made.start.items()}
+        lower = [edge(j) for j in neighbours(found.work, me.number) if j < me.number]
+        kept = Kept(tmp_path / str(me), "this run") if me == edge(1) else None
+
+        def once(cell, kind):
+            dial = [Dialling((me,), n, at[n], hello, given_up=lambda: cell.hub.leaving) for n in (*lower, MONITOR)]
+            gossip.serve(kind(cell, patience, start), found.rounds, dial[:-1], dial[-1], kept)
+
+        if me != edge(1):
+            once(cell, GossipEdge)
+            return
+        stop, cell.hub.stop = cell.hub.stop, lambda reason: None  # who is killed says nothing
+        with pytest.raises(KilledError):
+            once(cell, Mortal)
+        cell.hub._stopping = "killed"  # its threads dial nobody again, and all of its links are cut
+        for hub in found.hubs.values():
+            cut_links(hub, hub.connected() if hub is cell.hub else (me,))
+        cell.hub._server.stop(0).wait()
+        again = Hub(me, vet_of(found.work, hello, me), Tally())
+        found.hubs[me] = again
+        again.listen(at[me])
+        once(Cell(found.work, again, me.number, patience), GossipEdge)
+        stop("it was killed long ago")
+
+    with fleet(made, gossips_at=play) as found:
+        after, _ = found.cloud.rounds(made.start, 0, 2)
+    assert (tmp_path / "killed").exists()
+    assert distance(made.evaluated(after), made.evaluated(expected)) < 1e-12
