@@ -11,8 +11,8 @@ import pytest
 from safetensors.numpy import load_file
 
 COMMAND = [sys.executable, "-m", "fedge", "run"]
-KEYS = ["hierfavg", "clients=8", "rounds=1200", "local_steps=2", "edge_rounds=1", "batch=5", "eval_every=50",
-        "checkpoint_every=100", "devices=2"]  # fmt: skip
+KEYS = ["hierfavg", "clients=8", "rounds=4000", "local_steps=2", "edge_rounds=1", "batch=5", "eval_every=100",
+        "checkpoint_every=200", "devices=2"]  # fmt: skip
 
 
 # The command, as soon as a file is there: processes that have imported everything start within milliseconds.
@@ -34,11 +34,14 @@ main()
 def begin():
     """Start a process; whatever a test leaves running is ended.
 
-    A shell tells what it begins in the background to ignore Ctrl-C, and a process that ignores it hands that on.
+    A shell tells what it begins in the background to ignore Ctrl-C, nohup to ignore a hang-up, and a process that
+    ignores one hands that on.
     """
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = {signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
+              signal.SIGHUP: signal.signal(signal.SIGHUP, signal.SIG_DFL)}  # fmt: skip
     started = []
-    home = os.environ | {"MPLBACKEND": "nonsense"}  # which must not end a run when its figures are drawn
+    home = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}  # what is compiled here runs long
+    home["MPLBACKEND"] = "nonsense"  # which must not end a run when its figures are drawn
 
     def start(*words, command=COMMAND, env=home, **options):
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -49,7 +52,8 @@ def begin():
     for process in started:
         process.kill()
         process.communicate()
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def wait_for(condition, process, seconds=120):
@@ -92,7 +96,7 @@ def test_a_run_that_was_stopped_in_every_way_is_the_run_that_was_not(tmp_path, b
         else:
             assert (code, state) == (128 + number, "stopped"), complaint
             assert "stopping at the next safe point; the same again leaves at once" in complaint
-            assert f"of 1200; continue with: fedge run --resume {cut}" in complaint
+            assert f"of 4000; continue with: fedge run --resume {cut}" in complaint
         words = ["--resume", str(cut)]
     gate, names = tmp_path / "gate", ("ready 1", "ready 2")
     pair = [begin(str(gate), name, "run", *words, "--format", "json", command=[sys.executable, "-c", AT_ONCE])
