@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedge.engine import ENGINES
-from tests.helpers import distance, small, train
+from tests.helpers import distance, gradient_of, small, train
 
 both = pytest.mark.parametrize("engine", ["reference", "vectorised"])
 
@@ -78,13 +78,12 @@ def test_sdfeel_tends_to_hierfavg_at_rate_zeta():
 def test_sdfeel_averaging_all_at_every_step_is_synchronous_sgd(engine):
     keys = UNEQUAL | {"local_steps": 1, "edge_rounds": 1}
     made = small(algorithm="sdfeel", graph="complete", mixing="mean", **keys)
-    task, data, key = made.job.task, made.job.data, made.job.key
+    gradient = gradient_of(made)
     w, steps = made.evaluated(made.start), 4
     for k in range(steps):
-        mean = {p: jnp.zeros_like(x) for p, x in w.items()}
+        mean = {p: np.zeros_like(x) for p, x in w.items()}
         for i, m in enumerate(made.topology.weight):
-            index = task.indices(key, data.of(i), jnp.int32(i), jnp.int32(k), 1)[0]
-            _, g, _ = task.gradient(w, data, index, key, jnp.int32(i), jnp.int32(k))
+            g, _ = gradient(w, i, k)
             mean = {p: mean[p] + m * g[p] for p in mean}
         w = {p: w[p] - made.config.lr * mean[p] for p in w}
     assert distance(train(made, steps, engine)[0], w) < 1e-12

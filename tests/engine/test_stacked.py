@@ -29,8 +29,10 @@ def test_each_job_is_what_it_is_alone(case):
         runs = [experiment(config, data) for config in configs]
         crowd = Stacked([made.job for made in runs])
         states, losses = crowd.rounds(crowd.start([made.start for made in runs]), 0, 3)
+        engine = Vectorised(runs[0].job)
         for n, made in enumerate(runs):
-            alone, loss = Vectorised(made.job).rounds(made.start, 0, 3)
+            engine.retarget(made.job)
+            alone, loss = engine.rounds(made.start, 0, 3)
             assert distance({p: w[n] for p, w in states.items()}, alone) < 1e-12
             assert losses[n] == pytest.approx(loss, abs=1e-12)
         assert len({float(x) for x in losses}) == 3
