@@ -41,7 +41,7 @@ from fedge.experiment.network_file import read_network
 from fedge.experiment.optimisers import Optimiser, build_optimiser, check_optimiser
 from fedge.experiment.own import load_data, settle, shape_of_data
 from fedge.experiment.target import Target, find_target
-from fedge.experiment.tasks import check_model, find_objective, outputs_of
+from fedge.experiment.tasks import check_model, find_objective, outputs_of, shape_of_samples
 from fedge.experiment.weights_file import initial_weights
 from fedge.models import Model, make
 from fedge.models.own import function_of, make_own
@@ -236,7 +236,7 @@ def cut_prices(config: Config) -> list[Price]:
 
 def work_of(ledger: Ledger, weights: Any, model: Model, task: Task, dataset: Dataset) -> NDArray[Any]:
     """Divide each cell's multiply-adds by those of the whole model; a part that cannot run is refused here."""
-    stored = jax.ShapeDtypeStruct((1, *dataset.shape), dataset.x_train.dtype)
+    stored = shape_of_samples(dataset.x_train, 1)
     sample = jax.eval_shape(lambda x: normalise(x, task.scale, task.dtype), stored)
 
     def forward(weights: tree.Weights, x: Array) -> Array:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from fedge.core.client import Task
@@ -18,6 +17,7 @@ from fedge.cost.memory import Holding, Setting, client_holding, edge_holding
 from fedge.cost.network import Client, Edge, Network
 from fedge.data import Dataset, Partition
 from fedge.errors import ConfigError, brief
+from fedge.experiment.tasks import shape_of_samples
 from fedge.models import Model
 
 
@@ -39,13 +39,10 @@ def holdings(
         split = Split(task.forward, on_client, at_edge, model.stage_of, task.objective)  # type: ignore[arg-type]
     active = max(participants(len(own), ledger.participation) for own in algorithm.topology.roster)
     at = Setting(
-        algorithm, task, split, _one(dataset.x_train), _one(dataset.y_train), int(np.max(partition.size)), active
+        algorithm, task, split, shape_of_samples(dataset.x_train), shape_of_samples(dataset.y_train),
+        int(np.max(partition.size)), active,
     )  # fmt: skip
     return [Holdings(stack.ids, client_holding(at, stack), edge_holding(at, stack)) for stack in ledger.stacks]
-
-
-def _one(stored: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(stored.shape[1:], stored.dtype)
 
 
 def require_memory_of(network: Network, found: Sequence[Holdings], what: str, *, has_edges: bool) -> None:

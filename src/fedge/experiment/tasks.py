@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from numpy.typing import NDArray
 
 from fedge.core.client import Task, normalise
 from fedge.core.keys import root
@@ -92,14 +93,18 @@ def check_model(model: Model, task: Task, dataset: Dataset) -> None:
         return model(weights, normalise(x, task.scale, task.dtype), train=True, key=root(0))[0]
 
     try:
-        found = jax.eval_shape(outputs, jax.ShapeDtypeStruct((2, *dataset.shape), dataset.x_train.dtype))
+        found = jax.eval_shape(outputs, shape_of_samples(dataset.x_train, 2))
     except (TypeError, ValueError) as problem:
         reason = (str(problem).splitlines() or [""])[0]
         raise ConfigError(f"model {model.name} cannot take inputs of shape {dataset.shape}: {reason[:200]}") from None
     if wrong := objective.complaint(found.shape[1:], dataset.y_train.shape[1:]):
         raise ConfigError(f"model {model.name} gives {found.shape[1:]} for each input, but {wrong}")
-    kind = jax.dtypes.canonicalize_dtype(dataset.y_train.dtype)
-    check_shapes(objective, found, jax.ShapeDtypeStruct((2, *dataset.y_train.shape[1:]), kind))
+    check_shapes(objective, found, shape_of_samples(dataset.y_train, 2))
+
+
+def shape_of_samples(array: NDArray[Any], *count: int) -> jax.ShapeDtypeStruct:
+    """Describe one sample, or a batch of them, as JAX has it, which keeps no 64 bits unless it is told to."""
+    return jax.ShapeDtypeStruct((*count, *array.shape[1:]), jax.dtypes.canonicalize_dtype(array.dtype))
 
 
 def check_shapes(objective: Objective, outputs: jax.ShapeDtypeStruct, targets: jax.ShapeDtypeStruct) -> None:

@@ -24,6 +24,7 @@ from fedge.data import DATASETS, Dataset
 from fedge.experiment.build import Experiment, experiment
 from fedge.experiment.config import Config
 from fedge.experiment.holding import holdings
+from fedge.experiment.tasks import shape_of_samples
 from fedge.runner.costs import Costs
 from fedge.runner.prepare import ready
 from fedge.runner.setting import few, spread
@@ -86,7 +87,7 @@ def _stand_in(config: Config) -> Dataset | None:
 def _work(made: Experiment, rounds: int) -> dict[str, Any]:
     """Count multiply-adds; a backward pass is two forward ones, and who has a part of the model does its share."""
     task, clock, algorithm = made.job.task, made.clock, made.job.algorithm
-    stored = jax.ShapeDtypeStruct((1, *made.dataset.shape), made.dataset.x_train.dtype)
+    stored = shape_of_samples(made.dataset.x_train, 1)
     sample = jax.eval_shape(lambda x: normalise(x, task.scale, task.dtype), stored)
     weights = jax.eval_shape(lambda: tree.cast(made.model.initialise(root(0)), task.dtype))
     forward = multiply_adds(lambda w, x: made.model(w, x, train=True, key=root(0))[0], weights, sample)

@@ -24,6 +24,7 @@ from fedge.data import DATASETS, Dataset
 from fedge.experiment.build import Experiment
 from fedge.experiment.checks import CUSTOM
 from fedge.experiment.optimisers import Optimiser
+from fedge.experiment.tasks import shape_of_samples
 from fedge.models import Model
 from fedge.plugins import is_name, source_digest
 from fedge.runner.sources import sources
@@ -117,7 +118,7 @@ def objective_digest(made: Experiment) -> str:
     objective, y = made.job.task.objective, made.dataset.y_train
     forward, weights, sample = traced_model(made)
     outputs = jax.eval_shape(forward, weights, sample)[0]
-    targets = jax.ShapeDtypeStruct((2, *y.shape[1:]), jax.dtypes.canonicalize_dtype(y.dtype))
+    targets = shape_of_samples(y, 2)
 
     def values(outputs: Any, targets: Any) -> Any:
         return [objective.metric(name).each(outputs, targets) for name in objective.names]
@@ -135,7 +136,9 @@ def traced_model(made: Experiment) -> tuple[Callable[[Any, Any], Any], Any, Any]
     model, dtype = made.model, made.job.task.dtype
     weights = jax.eval_shape(lambda: model.initialise(root(0)))
     kind = dtype if np.issubdtype(made.dataset.x_train.dtype, np.floating) else made.dataset.x_train.dtype
-    sample = jax.ShapeDtypeStruct((2, *made.dataset.shape), dtype if kind == np.uint8 else kind)
+    sample = jax.ShapeDtypeStruct(
+        (2, *made.dataset.shape), jax.dtypes.canonicalize_dtype(dtype if kind == np.uint8 else kind)
+    )
 
     def forward(weights: Any, x: Any) -> Any:
         return model(weights, x, train=True, key=root(0))

@@ -62,7 +62,7 @@ def _series_table(figure: FigureRecipe, curves: list[Curve]) -> str:
         columns += _target_columns(curves, figure.target)
     else:
         for place in figure.table_at or [math.inf]:
-            where = f" at {place:,g} {WORDS[figure.x]}" if math.isfinite(place) else ""
+            where = f" at {place:,.10g} {WORDS[figure.x]}" if math.isfinite(place) else ""
             cells = [spread(figure.y, measure(figure, c, figure.y, place)) for c in curves]
             columns.append([WORDS[figure.y] + where, *cells])
         others = [c for c in SHOWN if c != figure.y and all(c in curve.columns for curve in curves)]

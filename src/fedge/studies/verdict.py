@@ -112,7 +112,7 @@ def _compare(figure: FigureRecipe, claim: Claim, curves: dict[str, Curve]) -> li
     found = []
     for place in places:
         ends = {name: measure(figure, curve, column, place) for name, curve in curves.items()}
-        where = f" at {place:,g}" if math.isfinite(place) else ""
+        where = f" at {place:,.10g}" if math.isfinite(place) else ""
         found += [_pair(f"{a} − {b}{where}", ends[a], ends[b], column, claim.within) for a, b in claim.pairs]
         if claim.paper is not None:
             found += [_value(f"{name}{where}", ends[name], claim.paper) for name in claim.series]
