@@ -225,6 +225,18 @@ def test_settings_of_one_shape_share_a_program(whole, tmp_path):
     assert seen[1:] == [0.0, 0.0, 0.0]
 
 
+class Impatient(fedge.Listener):
+    def tested(self, row, config):
+        return config.seed == 1
+
+
+def test_a_sweep_whose_listener_stops_a_run_ends_there_and_can_be_resumed(whole, tmp_path):
+    folder = tmp_path / "stopped"
+    with pytest.raises(RunError, match=f"_seed=1 was stopped before its end.*fedge sweep --resume {folder}"):
+        fedge.sweep("hierfavg", KEYS, lr=[0.02, 0.1], seeds=2, out=folder, listener=Impatient())
+    assert csv_of(fedge.sweep(resume=folder).table) == (whole[0] / "table.csv").read_text()
+
+
 def test_a_run_that_is_not_the_planned_one_is_refused(whole, tmp_path):
     folder = tmp_path / "moved"
     fedge.sweep("hierfavg", KEYS, lr=[0.02, 0.1], out=folder)

@@ -99,7 +99,8 @@ def _make_runs(
             )  # fmt: skip
         found = outcome_of(folder / name, plan[name])
         if found is None:
-            raise RunError(f"{folder / name} was run but its record is not over; resume the sweep")
+            raise RunError(f"{folder / name} was stopped before its end, so that the table would not compare like with "
+                           f"like; go on with: fedge sweep --resume {folder}")  # fmt: skip
         over[name] = found
     return {name: over[name] for name in plan}
 
