@@ -110,6 +110,17 @@ def test_a_plan_draws_the_participants_of_many_rounds_at_once(monkeypatch):
         np.testing.assert_array_equal(one, other)
 
 
+def test_ledger_counts_encoded_bytes_on_the_hop_that_is_encoded():
+    """Both codecs send a byte for each number and a float32 for each tensor; other hops stay as they are."""
+    plain = small().clock.ledger.totals(0)
+    numbers, tensors = small().model.parameters, 4
+    assert plain["client_to_edge"] % (4 * numbers) == 0
+    for key, hop in (("codec", "client_to_edge"), ("down_codec", "edge_to_client"), ("cloud_codec", "edge_to_cloud")):
+        for codec in ("int8", "qsgd8"):
+            coded = small(**{key: codec}).clock.ledger.totals(0)
+            assert coded == plain | {hop: plain[hop] * (numbers + 4 * tensors) // (4 * numbers)}
+
+
 def test_ledger_counts_running_statistics_that_travel():
     """BatchNorm sends a mean and a variance per channel beside the parameters, unless they stay where they are."""
     for bn, extra in (("avg_all", 2 * (3 * 32 + 3 * 64)), ("local", 0), ("groupnorm", 0)):
