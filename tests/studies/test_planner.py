@@ -56,7 +56,7 @@ def test_the_pick_is_the_best_of_the_whole_grid_and_death_changes_nothing(tmp_pa
     heard = []
 
     def killer(at):
-        def tell(said, steps, most):
+        def tell(said, *_):
             heard.append(said)
             if len(heard) == at:
                 raise DeathError
@@ -69,11 +69,13 @@ def test_the_pick_is_the_best_of_the_whole_grid_and_death_changes_nothing(tmp_pa
         file.write('{"name": "cut sho')
     (state,) = [*(tmp_path / "killed" / "states").iterdir()][:1]
     state.unlink()  # and one state is lost: it is trained again
+
+    def dies_in_the_finals(said, done, *_):
+        if said.startswith("finals") and done == 1:
+            raise DeathError
+
     with pytest.raises(DeathError):
-        plan(
-            resume=tmp_path / "killed",
-            tell=lambda said, *_: killer(len(heard) + 1)(said, 0, 1) if "final" in said else 0,
-        )
+        plan(resume=tmp_path / "killed", tell=dies_in_the_finals)
     again = plan(resume=tmp_path / "killed")
     for name in ("answer.json", "settings.csv"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
@@ -115,6 +117,8 @@ def test_what_must_not_be_seen_or_does_not_fit_is_left_out(tmp_path):
         assert found.refused
         assert all(f"which exclude={exclude} rules out" in why for why in found.refused.values())
     assert left == {"inputs": {"", "hidden"}, "inputs,activations": {""}, "labels": {""}}
+    assert {trial.keys.get("cut", "") for _, trial in planner(keys).candidates} == {"", "hidden"}  # unless asked for
+    assert not planner(keys | {"exclude": "none"}).refused
     with pytest.raises(ConfigError, match=r"no setting is possible: a client needs .* MB, more than 0.001 MB"):
         plan(keys | {"client_memory": 1000, "algorithm": "hierfavg"}, out=tmp_path / "none")
     assert not (tmp_path / "none").exists()

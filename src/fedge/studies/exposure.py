@@ -28,13 +28,13 @@ def exposure(algorithm: Algorithm, stages: tuple[str, ...]) -> dict[str, str]:
 
 
 def excluded(words: str) -> frozenset[str]:
-    """Read `exclude=inputs,labels`: what nobody may see."""
-    kinds = [word.strip() for word in words.split(",") if word.strip()]
+    """Read `exclude=inputs,labels`: what nobody may see; `none` rules nothing out."""
+    kinds = [word.strip() for word in words.split(",") if word.strip() not in ("", "none")]
     for kind in kinds:
         if kind not in KINDS[:3]:
             if kind == "updates":
                 raise ConfigError("exclude=updates leaves nothing to plan: every algorithm sends them; leave it out")
-            raise ConfigError(unknown("kind of exposure", kind, KINDS[:3]))
+            raise ConfigError(unknown("kind of exposure", kind, (*KINDS[:3], "none")))
     return frozenset(kinds)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,15 +42,13 @@ from fedge.studies.question import Question, split
 from fedge.studies.race import Result, race
 from fedge.studies.stored_plan import PLANNED, make_run, resume_command
 from fedge.studies.sweep import outcome_of
-from fedge.studies.trials import STATES, Trial, Trials, untrained_value
+from fedge.studies.trials import STATES, Tell, Trial, Trials, untrained_value
 
 log = logging.getLogger(__name__)
 ENGINES_KEPT = 16
 REFINED = 3  # times that neighbours of the best are raced
 SLACK = 2.0  # times the winner's cost that the best of each other algorithm may take
 RUNS = "runs"
-Tell = Callable[[str, int, int], None]
-"""It hears (what goes on, client steps so far, client steps at most)."""
 
 
 def plan(
@@ -70,7 +68,7 @@ def plan(
         folder = Path(resume)
         wanted = _read(folder)
     question, asked = split(wanted)
-    planner = Planner(question, asked, given, stop, tell or (lambda said, steps, most: None))
+    planner = Planner(question, asked, given, stop, tell or (lambda said, done, of, steps: None))
     if resume is None:
         folder = Path(out) if out is not None else default_folder("plan")
         record.claim(folder, PLANNED)
@@ -181,7 +179,7 @@ class Planner:
         q, stop = self._question, self._stop
         trials = Trials(
             folder, q.price, q.budget - q.budget // 3, self._untrained, cache=self._cache, stop=stop,
-            tell=lambda said, steps: self._say(said, steps, q.budget), text=q.text,
+            tell=self._say, text=q.text,
         )  # fmt: skip
         for name, trial in self.candidates:
             trials.add(name, trial)
@@ -237,7 +235,7 @@ class Planner:
                 most = min(LONGER * rounds, room - room % trial.every)
                 if most < rounds:
                     return found
-                self._say(f"final: {name}, seed {seed}", trials.steps, q.budget)
+                self._say("finals on fresh seeds", len(found), len(order) * q.seeds, trials.steps)
                 final = self._final(folder, name, trial, seed, most)
                 trials.steps += final.rounds * trial.made.job.steps_per_round
                 found.append(final)

@@ -16,7 +16,7 @@ WORDS = {  # the planner's own, and what they mean
     "minimise": "seconds, bytes or energy",
     "client_memory": "bytes that a client has, at most",
     "deadline": "simulated seconds to the target, at most",
-    "exclude": "what nobody may see: inputs, activations, labels",
+    "exclude": "what nobody may see: inputs (unless given), activations, labels, or none",
     "client_watts": "of a client that computes, for energy",
     "joules_per_mb": "of what a client sends and is sent, for energy",
     "budget": "client steps that planning takes, at most",
@@ -33,7 +33,7 @@ class Question:
     minimise: str = "seconds"
     client_memory: float | None = None  # bytes, at most
     deadline: float | None = None  # simulated seconds, at most
-    exclude: str = ""  # what of clients' data nobody may see
+    exclude: str = "inputs"  # what of clients' data nobody may see: raw inputs stay where they are, unless asked for
     client_watts: float | None = None
     joules_per_mb: float | None = None
     budget: int = 1_000_000  # client steps, at most, that planning takes

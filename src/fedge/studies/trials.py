@@ -36,6 +36,8 @@ from fedge.studies.race import BudgetSpentError, Standing
 
 TRIALS, STATES = "trials.jsonl", "states"
 OF_CLIENTS = ("client_to_edge", "edge_to_client", "client_to_cloud", "cloud_to_client", "labels_to_edge")
+Tell = Callable[[str, int, int, int], None]
+"""It hears (what goes on, parts of it that are done, of how many, client steps so far)."""
 log = logging.getLogger(__name__)
 
 
@@ -146,10 +148,10 @@ class Trials:
 
     def __init__(
         self, folder: Path, price: Callable[[Spent], float], budget: int, untrained: float, *, cache: ProgramCache,
-        stop: StopRequest | None, tell: Callable[[str, int], None], text: Callable[[float], str],
+        stop: StopRequest | None, tell: Tell, text: Callable[[float], str],
     ) -> None:  # fmt: skip
         self._folder, self._price, self._budget, self._stop, self._tell = folder, price, budget, stop, tell
-        self._text = text
+        self._text, self._lap, self._trained, self._alive = text, "", 0, 0
         self.trials: dict[str, Trial] = {}
         self.steps, self._cache, self._untrained = 0, cache, untrained
         self._known = _read(folder / TRIALS)
@@ -173,8 +175,9 @@ class Trials:
 
     def lap(self, cost: float, alive: int) -> None:
         leader = max(self.trials.values(), key=self.progress, default=None)
-        said = "" if leader is None or leader.best is None else f"; best {leader.target.metric} {leader.best:.4g}"
-        self._tell(f"{alive} settings up to {self._text(cost)}{said}", self.steps)
+        best = "" if leader is None or leader.best is None else f"; best {leader.target.metric} {leader.best:.4g}"
+        self._lap, self._trained, self._alive = f"{alive} settings up to {self._text(cost)}{best}", 0, alive
+        self._tell(self._lap, 0, alive, self.steps)
 
     def train(self, name: str, rounds: int) -> Standing:
         """Train a setting up to so many rounds, or remember that it was trained so far."""
@@ -184,12 +187,13 @@ class Trials:
             needed = (rounds - trial.rounds) * trial.made.job.steps_per_round
             if self.steps + needed > self._budget:
                 raise BudgetSpentError
-            known = self._lap(name, trial, rounds)
+            known = self._train(name, trial, rounds)
         trial.rows += known["rows"]
         trial.rounds, trial.diverged = known["end"], known["diverged"]
         trial.steps += known["steps"]
         self.steps += known["steps"]
-        self._tell("", self.steps)
+        self._trained += 1
+        self._tell(self._lap, self._trained, self._alive, self.steps)
         if trial.diverged or trial.reached is not None:
             self.forget_state(name)
         return Standing(trial.rounds, self.progress(trial), trial.reached, trial.diverged)
@@ -203,7 +207,7 @@ class Trials:
 
     # Training
 
-    def _lap(self, name: str, trial: Trial, rounds: int) -> dict[str, Any]:
+    def _train(self, name: str, trial: Trial, rounds: int) -> dict[str, Any]:
         made, target = trial.made, trial.target
         state, done = self._state(name, trial)
         config = made.config.model_copy(update={"rounds": rounds})

@@ -47,7 +47,7 @@ def not_reached(found: dict[str, Any]) -> Table:
     """Return how far the best setting of each algorithm came that did not reach the target."""
     metric, share = found["target"]["metric"], is_share(found["target"]["metric"])
     table = Table(box=box.SQUARE)
-    for head in ("algorithm", "its best setting", words(metric), "after seconds", "what became of it"):
+    for head in ("the best of each algorithm", words(metric), "after seconds", "what became of it"):
         table.add_column(head, justify="right" if head in (words(metric), "after seconds") else "left")
     there = {line["keys"]["algorithm"] for line in found["settings"] if line["reached"]}
     higher = found["target"]["value"] > found["target"]["untrained"]
@@ -59,10 +59,10 @@ def not_reached(found: dict[str, Any]) -> Table:
         now, old = line["best"], best.get(name, {}).get("best")
         if name not in best or (now is not None and (old is None or (now > old) == higher)):
             best[name] = line
-    for name, line in best.items():
+    for line in best.values():
         tested = line["best"] is not None
         value = "not tested" if not tested else f"{line['best']:.1%}" if share else shown(line["best"], 4)
-        table.add_row(name, line["name"], value, f"{line['at_seconds']:,.4g}" if tested else "", line["fate"])
+        table.add_row(line["name"], value, f"{line['at_seconds']:,.4g}" if tested else "", line["fate"])
     return table
 
 
@@ -188,21 +188,21 @@ def _tornado(axes: Axes, pick: dict[str, Any] | None) -> None:
 
 
 class PlanTicker:
-    """This tells how a plan goes on: a line whenever something new begins, with the time that is left at most."""
+    """This tells how a plan goes on: a line for each lap, now and then how far it is, and the time that it has left."""
 
     def __init__(self) -> None:
-        self._console, self._began, self._said = Console(stderr=True), time.monotonic(), ""
-        self._first: int | None = None
-        self._when = self._began
+        self._console = Console(stderr=True)
+        self._what, self._began, self._said = "", 0.0, 0.0
 
-    def __call__(self, said: str, steps: int, most: int) -> None:
+    def __call__(self, what: str, done: int, of: int, steps: int) -> None:
         now = time.monotonic()
-        if (not said or said == self._said) and now - self._when < SILENCE:
-            return
-        self._said, self._when = said or self._said, now
-        if self._first is None:
-            self._first = steps
-        made = steps - self._first
-        left = (now - self._began) / made * (most - steps) if made else 0.0
-        rest = f"; {duration(left)} left at most" if left >= 1 else ""
-        print(f"{steps / most:4.0%}  {self._said}{rest}", file=self._console.file, flush=True)
+        if what != self._what:
+            self._what, self._began = what, now
+            self._print(f"{what} ({steps:,} client steps so far)", now)
+        elif done and now - self._said >= SILENCE:
+            left = (now - self._began) / done * (of - done)
+            self._print(f"{what}: {done} of {of}; about {duration(left)} left of this at most", now)
+
+    def _print(self, line: str, now: float) -> None:
+        self._said = now
+        print(line, file=self._console.file, flush=True)
