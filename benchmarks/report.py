@@ -92,6 +92,7 @@ def board(browser: Browser, folder: Path) -> list[tuple[float, float]]:
 
 
 def main() -> None:
+    load = os.getloadavg()[0]
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     with tempfile.TemporaryDirectory() as name, sync_playwright() as player:
         study = Path(name) / "study"
@@ -107,7 +108,8 @@ def main() -> None:
         version = browser.version
         browser.close()
     print(f"# A report of {ROUNDS} rounds and five algorithms, and a board of {RUNS:,} runs\n")
-    print(f"{os.cpu_count()} CPU cores, Python {sys.version.split()[0]}, Chromium {version}.\n")
+    print(f"{os.cpu_count()} CPU cores with a load of {load:.0f} from others, Python {sys.version.split()[0]}, "
+          f"Chromium {version}.\n")  # fmt: skip
     print("| | |\n|---|---|")
     print(f"| report written, the first time | {took[0]:.2f} s |")
     print(f"| report written, median of {REPEATS} (range) | {statistics.median(took):.2f} s "
