@@ -54,5 +54,6 @@ class Monitor(Leader):
             path: jnp.asarray(np.stack([message.tensors[path] for message in messages])) for path in messages[0].tensors
         }
         losses = [float(message.facts["loss"]) for message in messages]
+        self.took = max(float(message.facts["seconds"]) for message in messages)
         self.loss = float(np.dot(self.work.topology.cell_weight, losses))
         return stacked

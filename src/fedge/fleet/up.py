@@ -29,7 +29,7 @@ from fedge.runner.signals import StopRequest
 
 ACCOUNT = "fleet.json"  # in the run folder
 WITH_PARENT = "--with-parent"
-LEAVE = 20.0  # seconds for children to end by themselves, once they were told
+LEAVE = 5.0  # seconds for children to end by themselves, once they were told; they hold nothing that would be lost
 LOOK = 0.2
 log = logging.getLogger(__name__)
 
