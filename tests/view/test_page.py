@@ -67,6 +67,15 @@ def test_a_report_is_one_file_that_asks_for_nothing(compared):
     assert json.loads(re.search(r'id="data" type="application/json">(.*?)</script>', text, re.DOTALL)[1])["runs"]
 
 
+def test_a_report_of_a_hundred_rounds_is_less_than_two_megabytes(compared, tmp_path):
+    for name in NAMES:
+        place = copied(compared / name, tmp_path / name)
+        row = json.loads((place / "metrics.jsonl").read_text().splitlines()[-1])
+        row |= {"client_accuracies": [1 / 3] * 400, "cell_accuracies": [1 / 3] * 50}
+        (place / "metrics.jsonl").write_text("".join(files.line(row | {"round": n}) for n in range(1, 101)))
+    assert write_report(tmp_path).stat().st_size < 2e6
+
+
 def test_text_of_a_record_stays_text(compared, tmp_path):
     place = copied(compared / "hist", tmp_path / "nasty", command=f"fedge run {NASTY}", processor=NASTY)
     about = json.loads((place / "run.json").read_text())
