@@ -17,6 +17,7 @@ from fedge.studies.question import UNITS
 from fedge.view.numbers import duration, is_share, shown, words
 from fedge.view.plots import COLOURS, tidy
 
+FAR = 20  # times as much, from which on an axis is logarithmic
 LISTED = 12  # settings of a table
 SILENCE = 15.0  # seconds after which it is said again how far a lap is
 RATES = {
@@ -153,14 +154,17 @@ def _costs(axes: Axes, found: dict[str, Any]) -> None:
             axes.scatter(
                 [line["seconds"] for line in own], [line["bytes"] / 1e6 for line in own],
                 [30 + 170 * line["client_memory"] / most for line in own],
-                color=COLOURS[names.index(name) % len(COLOURS)], label=name, alpha=0.75,
+                color=COLOURS[names.index(name) % len(COLOURS)], label=name,
                 edgecolors=["black" if line["front"] else "none" for line in own],
             )  # fmt: skip
     if pick := found["recommended"]:
         axes.annotate("recommended", (pick["seconds"], pick["bytes"] / 1e6), (12, 12), textcoords="offset points",
                       arrowprops={"arrowstyle": "-"}, fontsize=8)  # fmt: skip
-        axes.set_xscale("log")
-        axes.set_yscale("log")
+        for key, scale in (("seconds", axes.set_xscale), ("bytes", axes.set_yscale)):
+            values = [line[key] for line in lines]
+            if max(values) > FAR * min(values):  # on a short logarithmic axis there is no room for its labels
+                scale("log")
+        axes.margins(0.15)
         axes.legend(frameon=False, fontsize=8)
     else:
         axes.text(0.5, 0.5, "nothing reached the target", ha="center", transform=axes.transAxes)
