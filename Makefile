@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test check docs bench growth clean
+.PHONY: run test check docs bench growth shaped clean
 
 run: $(VENV)/.installed
 	$(BIN)/fedge compare
@@ -26,6 +26,9 @@ bench: $(VENV)/.installed
 
 growth: $(VENV)/.installed
 	$(BIN)/python benchmarks/growth.py
+
+shaped: $(VENV)/.installed-test
+	$(BIN)/python benchmarks/shaped.py
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedge needs Python 3.11 or newer; run make PYTHON=python3.11")'

@@ -10,7 +10,7 @@ import sys
 from itertools import count
 
 BURST = 16_000  # bytes that a token bucket lets through at once
-WAITING = 2_000_000  # bytes that may wait in it; TCP fills what there is
+WAITING = 0.05  # seconds of its rate that may wait in it; behind more, answers to what came the other way would wait
 ETHERNET, IP_TCP, MTU = 14, 52, 1500  # bytes of headers in a packet that a bucket counts, and of a whole packet
 
 
@@ -75,7 +75,7 @@ class Network:
             _run("ip", "-n", space, "route", "add", self.address(far), "via", far_end, "dev", device)
             if limit is not None:
                 _run("tc", "-n", space, "qdisc", "add", "dev", device, "root", "tbf", "rate", f"{limit:.0f}bit",
-                     "burst", str(BURST), "limit", str(WAITING))  # fmt: skip
+                     "burst", str(BURST), "limit", f"{max(2 * BURST, limit / 8 * WAITING):.0f}")  # fmt: skip
 
     def start(self, machine, *words, **options):
         """Start a process on a machine."""
