@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from fedge.errors import FleetError
 from fedge.fleet import folders
 from fedge.fleet.account import Account, account_of
 from fedge.fleet.leader import Leader
@@ -54,6 +56,7 @@ def up(
     fleet = alone(fleet)
     leader = fleet.cloud or fleet.monitor
     assert leader is not None
+    require_free(fleet)
     with carried(fleet, nodes) as place, contextlib.ExitStack() as stack:
         own = Credentials.load(place / leader.label)
 
@@ -69,6 +72,21 @@ def up(
     account = account_of(leading.leader)
     files.write_json(result.out / ACCOUNT, account.to_json())
     return result, account
+
+
+def require_free(fleet: Fleet) -> None:
+    """Refuse an address where something listens already, before others wait for the node that would listen there."""
+    for node in fleet.nodes:
+        if node.binds is None:
+            continue
+        host, _, port = node.binds.rpartition(":")
+        try:
+            socket.create_server((host.strip("[]"), int(port))).close()
+        except OSError as problem:
+            raise FleetError(
+                f"{node.names[0].words} cannot listen at {node.binds} ({problem.strerror}); choose another port: "
+                "[fleet] port in the file, or the node's own address"
+            ) from None
 
 
 @contextlib.contextmanager
