@@ -33,7 +33,7 @@ def test_each_node_has_a_folder_and_finds_in_it_all_it_needs(tmp_path):
         assert (mode(folder), mode(folder / "identity.pem")) == (0o700, 0o600)
         assert not list(folder.glob("authority-key*"))  # which no node needs
     assert sorted(path.name for path in (tmp_path / "nodes").iterdir()) == sorted(
-        ["authority", *(folder.name for folder in made)]
+        [".gitignore", "authority", *(folder.name for folder in made)]
     )
 
 

@@ -46,6 +46,7 @@ def make_folders(fleet: Fleet, out: Path, days: float = NODE_DAYS) -> list[Path]
     partial = out.with_name(f".{out.name}.{secrets.token_hex(4)}.part")
     partial.mkdir(parents=True, mode=0o700)
     try:
+        kept.write(partial / ".gitignore", b"*\n")  # keys are not for a repository
         authority = Authority.create(fleet.name).save(partial / OWN_AUTHORITY)
         for node in every_node(fleet):
             _fill(partial, fleet, node, authority, days)
