@@ -81,7 +81,7 @@ def cut_links(hub, names):
             hub.detach(link)
 
 
-@pytest.mark.parametrize("algorithm", ["hierfavg", "sdfeel"])
+@pytest.mark.parametrize("algorithm", ["hierfavg"])
 def test_links_that_are_cut_after_a_round_are_there_again_in_the_next(algorithm):
     made = small(algorithm=algorithm, dtype="float64", devices=1)
     expected, _ = Reference(made.job).rounds(made.start, 0, 2)

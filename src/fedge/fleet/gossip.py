@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ from fedge.fleet.kept import Kept
 from fedge.fleet.monitor import STATE
 from fedge.fleet.told import ended, without
 from fedge.fleet.work import Numbers, Work
-from fedge.net.gather import Asks, LeavingError, Patience, gather
+from fedge.net.gather import LOOK, Asks, LeavingError, Patience, gather
 from fedge.net.hub import Hub, NotNowError, Place
 from fedge.net.link import Link
 from fedge.net.names import MONITOR, Name, edge
@@ -113,6 +114,17 @@ class GossipEdge:
         held[me.number] += sum(share for j, share in shares.items() if j not in held)
         return {path: np.asarray(w, work.task.dtype) for path, w in mix(model, came, held, me.number).items()}
 
+    def catch_up(self) -> None:
+        """Send neighbours that are there again what they may have missed, once there is no exchange to come."""
+        for name in map(edge, neighbours(self.cell.work, self.cell.cell)):
+            link = self.cell.hub.link(name)
+            if link is None or self.known.get(name) is link:
+                continue
+            self.known[name] = link
+            for number, models in sorted(self.sent.items()):
+                for step, model in enumerate(models):
+                    link.send(self._message(name, number, step, model))
+
     def report(self, index: int) -> Message:
         """Return what a monitor is told after a round."""
         hub = self.cell.hub
@@ -155,7 +167,9 @@ def serve(
                 kept.save(node, index + 1)
             if uplink is not None:
                 uplink.send(node.report(index))
-        ended.wait(LINGER if uplink is None else None)
+        end = time.monotonic() + (LINGER if uplink is None else math.inf)
+        while not ended.wait(LOOK) and time.monotonic() < end:
+            node.catch_up()
     except LeavingError:
         pass
     finally:
