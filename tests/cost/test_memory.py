@@ -81,6 +81,7 @@ def test_parts_of_what_is_held():
     assert whole == pytest.approx(size)  # what a client has not, its edge has
     middle, mean = (of(small(edge_rule=rule))[0].edge for rule in ("median", "mean"))
     assert middle.models > mean.models == 3 * size
+    assert 0 < of(small(edge_server="adam"))[0].edge.optimiser - 2 * size <= 8 > mean.optimiser == 0
     quarters = of(small(algorithm="hist", clients=8, cells=4, partition="iid"))[0].client
     assert quarters.models < plain.models / 3
 

@@ -43,8 +43,8 @@ CASES = {  # cells are unequal throughout: 7 clients in 3, with different number
     "fedavg": {"algorithm": "fedavg", "participation": 0.6, "server": "adam"},
     "hierfavg": {"momentum": 0.9, "codec": "qsgd8", "down_codec": "int8", "cloud_codec": "qsgd4", "prox": 0.5},
     "rules": {"edge_rule": "median", "cloud_rule": "median", "participation": 0.7, "server": "momentum"},
-    "hist": {"algorithm": "hist", "cells": 3, "codec": "qsgd8"},  # 300 hidden units and 10 biases
-    "sdfeel": {"algorithm": "sdfeel", "graph": "path", "gossip": 2, "codec": "int8"},
+    "hist": {"algorithm": "hist", "cells": 3, "codec": "qsgd8", "edge_server": "yogi"},  # 300 units and 10 biases
+    "sdfeel": {"algorithm": "sdfeel", "graph": "path", "gossip": 2, "codec": "int8", "edge_server": "momentum"},
     "hiersfl": {"algorithm": "hiersfl", "momentum": 0.9, "codec": "int8"},
     "hiersfl one after the other": {"algorithm": "hiersfl_v2", "participation": 0.7, "prox": 0.5},
     "hiersfl with copies": {"algorithm": "hiersfl", "server_copies": "per_client", "momentum": 0.9},

@@ -67,7 +67,7 @@ def test_the_layout_changes_rounding_only(algorithm, chunk, devices):
 def test_a_round_in_several_calls_is_the_same(monkeypatch):
     """What a CPU does with very many clients, where nothing has to be kept for each of them."""
     keys = KEYS | {"clients": 29, "devices": 2, "prox": 0.5, "prox_anchor": "cloud", "codec": "qsgd8",
-                   "down_codec": "int8", "cloud_codec": "int8", "server": "adam"}  # fmt: skip
+                   "down_codec": "int8", "cloud_codec": "int8", "edge_server": "adam", "server": "adam"}  # fmt: skip
     made = small(**keys)
     whole, _ = Vectorised(made.job).rounds(made.start, 0, 2)
     monkeypatch.setattr(driver, "STEPS_PER_CALL", 7)
@@ -77,7 +77,8 @@ def test_a_round_in_several_calls_is_the_same(monkeypatch):
 
 
 def test_runs_that_advance_together_have_their_own_memory():
-    keys = KEYS | {"algorithm": "hierfavg", "correction": "scaffold", "codec": "topk:0.3", "devices": 1}
+    keys = KEYS | {"algorithm": "hierfavg", "correction": "scaffold", "codec": "topk:0.3", "edge_server": "momentum",
+                   "devices": 1}  # fmt: skip
     config = Config.of(keys | {"data": "custom", "partition": "iid", "cells": 3, "batch": 4})
     data = toy()
     runs = [experiment(config.model_copy(update={"seed": seed}), data) for seed in (0, 4)]

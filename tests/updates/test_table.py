@@ -29,6 +29,7 @@ ROWS = (
     {"cloud_codec": "qsgd8"},
     {"edge_rule": "trimmed:0.2"},
     {"cloud_rule": "median"},
+    {"edge_server": "momentum"},
     {"server": "adam"},
 )
 MODEL = make("mlp", (4, 4, 1), 10)
@@ -69,9 +70,9 @@ def test_every_key_of_an_update_is_on_the_page():
     page = PAGE.read_text()
     assert [key for key in update_fields() if f"`{key}" not in page] == []
     assert {key for keys in ROWS for key in keys} >= update_fields().keys() - {
-        key for key in update_fields() if key.startswith("server_")
+        key for key in update_fields() if key.startswith(("server_", "edge_server_"))
     }
-    assert len(UPDATES) == 5
+    assert len(UPDATES) == 6
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from fedge.experiment.config import Config
 from fedge.updates import UPDATES
 from fedge.updates.codecs import encoded
 from fedge.updates.corrections import corrected
+from fedge.updates.edge_server import stepped_at_edges
 from fedge.updates.proximal import proximal
 from fedge.updates.rules import combined
 from fedge.updates.server import stepped
@@ -150,6 +151,7 @@ NEUTRAL = {
     corrected: {"correction": "none"},
     encoded: {"codec": "qsgd32", "down_codec": "qsgd32", "cloud_codec": "qsgd32"},
     combined: {"edge_rule": "trimmed:0", "cloud_rule": "trimmed:0.0"},
+    stepped_at_edges: {"edge_server": "none"},
     stepped: {"server": "none"},
 }
 

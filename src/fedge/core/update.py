@@ -4,6 +4,7 @@
     downlink    w ← decode(encode(w))                         edge → its clients, each edge round
     uplink      Δ = w_i − w,  w_i ← w + decode(encode(Δ))     client → edge (or cloud), each edge round
     edge        w ← combine(shares, w_1, w_2, …)              in place of the weighted mean
+    edge        w ← step(w, what it combined)                 an optimiser, which has a memory within a global round
     backhaul    as the uplink, edge → cloud, each global round
     cloud       w ← combine(shares, w_1, w_2, …)              in place of the weighted mean over cells
 
@@ -77,6 +78,16 @@ class Rule:
 
 
 @dataclass(frozen=True)
+class EdgeServer:
+    """An edge steps its model by what an edge round changed, and remembers something until the global round ends."""
+
+    name: str
+    start: Callable[[Weights], Any]  # (the model that a cell begins a global round with) → what its edge remembers
+    step: Callable[[Weights, Weights, Weights | None, Any], tuple[Weights, Any]]
+    """(the edge's model before, what it combined, the cell's mask, what it remembers) → its model, what it remembers"""
+
+
+@dataclass(frozen=True)
 class Correction:
     """A correction adds a vector to every gradient of a client, and learns from each round what it should be.
 
@@ -113,6 +124,7 @@ class Way:
     backhaul: Codec | None = None
     edge_rule: Rule | None = None
     cloud_rule: Rule | None = None
+    edge_server: EdgeServer | None = None
 
     @property
     def keeps(self) -> bool:

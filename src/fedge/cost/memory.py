@@ -119,7 +119,8 @@ def edge_holding(at: Setting, stack: StackShapes) -> Holding:
     rows = 3 * bytes_of(trained) if way.correction is not None else 0
     if at.split is None:
         models = (at.most_clients + 2 if way.edge_rule is not None else 3) * bytes_of(weights)
-        return _whole(models + rows, models, 0, 0, rows, 0)
+        moments = 0 if way.edge_server is None else bytes_of(jax.eval_shape(way.edge_server.start, weights))
+        return _whole(models + rows + moments, models, 0, moments, rows, 0)
     split = at.split
     half = {path: w for path, w in weights.items() if split.on_client(path)}
     own = {path: w for path, w in weights.items() if path not in half}

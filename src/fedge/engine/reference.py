@@ -33,6 +33,7 @@ class Reference(Engine):
         self._gradient = jax.jit(task.gradient)
         self._update = jax.jit(task.update)
         way = job.algorithm.way
+        self._step = None if way.edge_server is None else jax.jit(way.edge_server.step)
         codecs = {Hop.UPLINK: way.uplink, Hop.DOWNLINK: way.downlink, Hop.BACKHAUL: way.backhaul}
         self._passed = {hop: jax.jit(codec.passed) for hop, codec in codecs.items() if codec is not None}
         self._indices = jax.jit(
@@ -57,18 +58,19 @@ class Reference(Engine):
         way = algorithm.way
         rows = Rows.of(state.memory.begin_round(way, algorithm.topology.clients) if way.keeps else NOTHING)
         dealt = stacks = algorithm.deal(state, now)
-        loss = 0.0
+        loss, moments = 0.0, dict[int, Any]()
         for a in range(schedule.edge_rounds):
             first = index * schedule.period + a * schedule.local_steps
             trained = []
             for stack, origin in zip(stacks, dealt, strict=True):
                 models = []
                 for position, cell in enumerate(stack.ids):
-                    model = self._handed(_at(position, stack.weights), cell, first)
+                    before = _at(position, stack.weights)
+                    model = self._handed(before, cell, first)
                     mask = None if stack.mask is None else _at(position, stack.mask)
                     turn = Turn(cell, first, index * schedule.edge_rounds + a, mask, _at(position, origin.weights))
                     model, cell_loss = self._edge_round(model, turn, rows)
-                    models.append(model)
+                    models.append(self._stepped(before, model, turn, moments))
                     loss += float(algorithm.topology.cell_weight[cell]) * cell_loss / schedule.edge_rounds
                 weights = {path: jax.device_put(np.stack([m[path] for m in models])) for path in models[0]}
                 trained.append(stack._replace(weights=weights))
@@ -108,6 +110,15 @@ class Reference(Engine):
             for path, delta in self._passed[Hop.BACKHAUL](key, moved).items():
                 arrived[path] = arrived[path].at[position].set(origin.weights[path][position] + delta)
         return stack._replace(weights=arrived)
+
+    def _stepped(self, before: Weights, combined: Weights, turn: Turn, moments: dict[int, Any]) -> Weights:
+        """Let the edge's optimiser, where it has one, step from its model before; it begins with the global round."""
+        server = self.job.algorithm.way.edge_server
+        if server is None or self._step is None:
+            return combined
+        own = moments[turn.cell] if turn.cell in moments else server.start(before)
+        model, moments[turn.cell] = self._step(before, combined, turn.mask, own)
+        return model
 
     def _edge_round(self, model: Weights, turn: Turn, rows: Rows) -> tuple[Weights, float]:
         """Make `local_steps` in one cell, all clients in lockstep, then average those that took part."""

@@ -15,6 +15,7 @@ Shape legend: K slots (client turns in an edge round), D cells of a stack, B bat
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -116,8 +117,8 @@ class TracedRound:
         memory = state.memory.begin_round(way, self.algorithm.topology.clients) if way.keeps else NOTHING
         dealt = self.deal(state, index, inputs)
 
-        def edge_round(carry: tuple[tuple[Weights, ...], Memory], a: Array) -> tuple[Any, Array]:
-            models, memory = carry
+        def edge_round(carry: tuple[tuple[Weights, ...], Any, Memory], a: Array) -> tuple[Any, Array]:
+            models, moments, memory = carry
             number = index * schedule.edge_rounds + a
             loss = jnp.zeros((), self.task.dtype)
             after = []
@@ -127,10 +128,10 @@ class TracedRound:
                 weights, losses, memory = self.train(n, cells, memory, number, inputs)
                 loss += inputs.cell_weight[np.array(stack.ids)] @ losses
                 after.append(weights)
-            return (tuple(after), memory), loss
+            return (*self.step_edges(dealt, models, tuple(after), moments), memory), loss
 
-        start = tuple(stack.weights for stack in dealt), memory
-        (models, memory), losses = lax.scan(edge_round, start, jnp.arange(schedule.edge_rounds, dtype=jnp.int32))
+        start = tuple(stack.weights for stack in dealt), self.edge_moments(dealt), memory
+        (models, _, memory), losses = lax.scan(edge_round, start, jnp.arange(schedule.edge_rounds, dtype=jnp.int32))
         state = self.merge(state, dealt, models, index, inputs)
         if way.keeps:
             state = state._replace(memory=self.remembered(memory, models, inputs))
@@ -145,6 +146,23 @@ class TracedRound:
         if self.algorithm.way.collects:
             return train_collected(self, n, cells, memory, number, inputs)
         return *self.train_independent(n, cells, number, inputs), memory
+
+    def edge_moments(self, dealt: Sequence[Stack | Cells]) -> tuple[Any, ...]:
+        """Return what edges' optimisers remember as a global round begins, stack by stack; nothing without them."""
+        server = self.algorithm.way.edge_server
+        return () if server is None else tuple(jax.vmap(server.start)(cells.weights) for cells in dealt)
+
+    def step_edges(
+        self, dealt: Sequence[Stack | Cells], before: Sequence[Weights], combined: tuple[Weights, ...],
+        moments: tuple[Any, ...],
+    ) -> tuple[tuple[Weights, ...], tuple[Any, ...]]:  # fmt: skip
+        """Let the edges' optimisers, where there are any, step from the models before an edge round."""
+        server = self.algorithm.way.edge_server
+        if server is None:
+            return combined, moments
+        masks = [cells.mask for cells in dealt]
+        each = [jax.vmap(server.step)(*operands) for operands in zip(before, combined, masks, moments, strict=True)]
+        return tuple(model for model, _ in each), tuple(own for _, own in each)
 
     def handed(self, n: int, models: Weights, number: Array, inputs: Inputs) -> Weights:
         """Return cells' models as their clients get them."""

@@ -36,16 +36,19 @@ class SeveralCalls:
         """Do what `Engine.rounds` does; state and inputs lie on the devices. `pulse` is called after each call."""
         schedule, weight = self.traced.algorithm.schedule, self.traced.algorithm.topology.cell_weight
         calls = schedule.edge_rounds * sum(len(self._begins(n)) for n in range(len(self.traced.stacks)))
-        loss = 0.0
+        loss, steps_edges = 0.0, self.traced.algorithm.way.edge_server is not None
         for index in range(first, first + count):
             called = _counter(pulse, index, calls)
             dealt = self.run("deal", self._deal, state, np.int32(index), inputs)
             models, losses = tuple(cells.weights for cells in dealt), np.zeros(schedule.edge_rounds)
+            moments = self.run("moments", self.traced.edge_moments, dealt) if steps_edges else ()
             for a in range(schedule.edge_rounds):
                 number = np.int32(index * schedule.edge_rounds + a)
                 sums = [self._edge_round(n, cells._replace(weights=w), number, inputs, called)
                         for n, (w, cells) in enumerate(zip(models, dealt, strict=True))]  # fmt: skip
-                models = tuple(weights for weights, _ in sums)
+                before, models = models, tuple(weights for weights, _ in sums)
+                if steps_edges:
+                    models, moments = self.run("step", self.traced.step_edges, dealt, before, models, moments)
                 for ids, (_, per_cell) in zip(self.traced.stacks, sums, strict=True):
                     losses[a] += weight[list(ids)] @ np.asarray(per_cell, float)
             state = self.run("merge", self._merge, state, np.int32(index), models, inputs)

@@ -67,10 +67,12 @@ class Cell:
         each = self.patience.deadline if seconds is None else min(self.patience.deadline, seconds / rounds)
         patience = replace(self.patience, deadline=each)
         model, loss, slowest = dealt.model, 0.0, 0.0
+        moments = self.work.edge_moments(model)
         for a in range(rounds):
             turn = Turn(index, a, self.work.first(index, a), dealt.mask)
             trained = self.edge_round(model, turn, patience)
-            model, loss, slowest = trained.model, loss + trained.loss / rounds, slowest + trained.seconds
+            model, moments = self.work.step_edge(model, trained.model, dealt.mask, moments)
+            loss, slowest = loss + trained.loss / rounds, slowest + trained.seconds
         return Trained(model, loss, slowest)
 
     def edge_round(self, model: Numbers, turn: Turn, patience: Patience) -> Trained:

@@ -121,6 +121,20 @@ class Work:
     def _decoders(self, hop: Hop, codec: Codec) -> Callable[..., Any]:
         return self.program(f"decode {hop}", lambda: codec.decode)
 
+    # An edge's optimiser
+
+    def edge_moments(self, model: Numbers) -> Any:
+        """Return what it remembers as a global round begins."""
+        return None if self.way.edge_server is None else self.way.edge_server.start(model)
+
+    def step_edge(self, before: Numbers, combined: Numbers, mask: Numbers | None, moments: Any) -> tuple[Numbers, Any]:
+        """Let it step from the edge's model before an edge round, where there is one."""
+        server = self.way.edge_server
+        if server is None:
+            return combined, moments
+        after, moments = self.program("step edge", lambda: server.step)(before, combined, mask, moments)
+        return {path: np.asarray(w) for path, w in after.items()}, moments
+
     # Programs
 
     @cached_property

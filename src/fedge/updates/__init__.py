@@ -11,8 +11,9 @@ from typing import Any
 
 from fedge.updates.codecs import encoded
 from fedge.updates.corrections import corrected
+from fedge.updates.edge_server import stepped_at_edges
 from fedge.updates.proximal import proximal
 from fedge.updates.rules import combined
 from fedge.updates.server import stepped
 
-UPDATES: tuple[Callable[..., Any], ...] = (proximal, corrected, encoded, combined, stepped)
+UPDATES: tuple[Callable[..., Any], ...] = (proximal, corrected, encoded, combined, stepped_at_edges, stepped)

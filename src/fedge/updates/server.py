@@ -36,7 +36,8 @@ from fedge.core.contract import Algorithm, ModelDescription, Round, Stack
 from fedge.core.tree import Weights
 from fedge.errors import ConfigError, unknown
 
-NAMES = ("momentum", "adam", "yogi", "adagrad")
+RATES = {"momentum": 1.0, "adam": 0.01, "yogi": 0.01, "adagrad": 0.01}  # η unless it is given
+NAMES = tuple(RATES)
 
 
 class Server(NamedTuple):
@@ -60,8 +61,7 @@ def stepped(
 ) -> Algorithm:  # fmt: skip
     if server == "none":
         return algorithm
-    lr = server_lr or (1.0 if server == "momentum" else 0.01)
-    optimiser = server_step(server, lr, server_beta1, server_beta2, server_eps)
+    optimiser = server_step(server, server_lr or RATES[server], server_beta1, server_beta2, server_eps)
     return server_optimiser(algorithm, model.trainable, optimiser)
 
 
@@ -83,6 +83,17 @@ def server_step(
     if name == "adagrad":
         return optax.adagrad(lr, initial_accumulator_value=eps**2, eps=0)
     raise ConfigError(unknown("server optimiser", name, NAMES))
+
+
+def step_towards(
+    optimiser: optax.GradientTransformation, trainable: frozenset[str], w: Weights, merged: Weights, moments: Any
+) -> tuple[Weights, Any]:
+    """Step from w by w − w̄ over trainable paths; the others are as merged. Return the moments after it too."""
+    old, _ = tree.split(w, trainable.__contains__)
+    gradient = {path: w - merged[path] for path, w in old.items()}
+    delta, moments = optimiser.update(gradient, moments, old)
+    assert isinstance(delta, dict)
+    return merged | {path: w + delta[path] for path, w in old.items()}, moments
 
 
 def server_optimiser(
@@ -109,11 +120,7 @@ def server_optimiser(
 
     def merge(state: Server, stacks: tuple[Stack, ...], now: Round) -> Server:
         merged = algorithm.merge(state.model, stacks, now)
-        old, _ = tree.split(state.model, trainable.__contains__)
-        gradient = {path: w - merged[path] for path, w in old.items()}
-        delta, moments = optimiser.update(gradient, state.moments, old)
-        assert isinstance(delta, dict)
-        return Server(merged | {path: w + delta[path] for path, w in old.items()}, moments)
+        return Server(*step_towards(optimiser, trainable, state.model, merged, state.moments))
 
     def evaluated(state: Server, cell_weight: Array) -> Weights:
         return algorithm.evaluated(state.model, cell_weight)
