@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 from unittest import mock
 
 import jax
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 
 from fedge.algorithms import ALGORITHMS
 from fedge.cli import app, flush_output, main
-from fedge.errors import RunError, brief
+from fedge.errors import RunError, StoppedError, brief
 from fedge.experiment.config import Config
 from tests.experiment.test_hostile import ANY_TEXT, HOSTILE
 
@@ -248,6 +249,30 @@ def test_a_wrong_key_is_found_before_data_is_loaded(monkeypatch):
     monkeypatch.setattr("fedge.experiment.build.load_data", touched)
     for wrong in (["model=cn"], ["clients=100000"], ["partition=one_class", "clients=5", "cells=2"], ["cells=90"]):
         assert call("run", "hierfavg", "data=mnist", *wrong).exit_code == 2
+
+
+def test_a_fleet_that_is_stopped_goes_on_as_a_fleet(monkeypatch, tmp_path):
+    pytest.importorskip("cryptography")
+    from fedge.cli import fleet_roles
+
+    def stopped(fleet, *, listener, **given):
+        listener.folder = tmp_path / "run"
+        raise StoppedError("stopped after round 3 of 5; continue with: fedge run --resume run", 15)
+
+    monkeypatch.setattr(fleet_roles, "up", stopped)
+    example = str(Path(__file__).parents[1] / "examples/fleet.toml")
+    answer = call("fleet", "up", example)
+    assert answer.exit_code == 143
+    assert answer.stderr.strip().endswith(
+        f"stopped after round 3 of 5; continue with: fedge fleet up {example} --resume {tmp_path / 'run'}"
+    )
+
+
+def test_a_folder_in_which_no_run_has_begun_is_not_resumed(tmp_path):
+    answer = call("run", "--resume", str(tmp_path))
+    assert (answer.exit_code, answer.stderr) == (
+        4, f"fedge: {tmp_path} holds no run yet: none has begun there; start one with --out {tmp_path}\n",
+    )  # fmt: skip
 
 
 def test_data_commands(tmp_path):

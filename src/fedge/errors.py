@@ -55,6 +55,11 @@ class StoppedError(FedgeError):
         super().__init__(sentence)
         self.exit_code = 128 + signal
 
+    def continued_by(self, command: str) -> StoppedError:
+        """Return the same with the command that goes on with all that was begun, where there is something to go on."""
+        said, _, saved = str(self).partition("; continue with: ")
+        return StoppedError(said + (f"; continue with: {command}" if saved else ""), self.exit_code - 128)
+
 
 def brief(given: object, most: int = 100) -> str:
     """Show what was given within one line: its first characters, with a number for each that cannot be shown."""

@@ -30,4 +30,7 @@ def board_command(
         with listen(host, port) as place:
             shown = f"[{host}]" if ":" in host else host
             print(f"board of {folder}: http://{shown}:{place.getsockname()[1]}/  (Ctrl-C ends it)", flush=True)
-            serve(folder, host, place, stop_request())
+            stop = stop_request()
+            if stop is not None:
+                stop.effect = "the board closes"
+            serve(folder, host, place, stop)

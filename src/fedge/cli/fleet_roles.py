@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -12,14 +13,16 @@ from typing import Annotated
 import typer
 
 from fedge.cli.common import Format, Out, Output, folder_of, guarded, stop_request
-from fedge.errors import DivergenceError, FleetError
+from fedge.errors import DivergenceError, FleetError, StoppedError
 from fedge.experiment.fleet_file import read_fleet
 from fedge.fleet import folders, nodes
 from fedge.fleet.up import end_with_parent, up
 from fedge.net.identity import Credentials
 from fedge.net.watched import watched
 from fedge.runner import record
+from fedge.view import terminal
 from fedge.view.fleet_tree import FleetTicker
+from fedge.view.report import write_report
 
 app = typer.Typer()
 
@@ -115,7 +118,12 @@ def up_command(
             if format is Format.json and problem.result is not None:
                 print(json.dumps(problem.result.to_json()))
             raise
+        except StoppedError as problem:
+            words = shlex.join([str(file), "--resume", str(ticker.folder)])
+            raise problem.continued_by(f"fedge fleet up {words}") from None
+        report = write_report(result.out)
         if format is Format.json:
             print(json.dumps(result.to_json() | {"fleet": account.to_json()}))
             return
-        print("\n".join(["", *account.lines(), "", f"run folder {result.out}"]))
+        places = [f"run folder: {result.out}", f"report: {report}"]
+        print("\n".join(["", *account.lines(), "", terminal.ending([result]), *places]))

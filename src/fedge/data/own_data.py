@@ -193,7 +193,7 @@ def _hold_out(what: str, arrays: Arrays, how: Reading) -> dict[str, Any]:
             raise DataError(f"{what}: client has the shape {owner.shape}; give one for each of {len(x):,} samples")
         parts[CLIENT] = owner[train]
         if lost := len(np.unique(owner)) - len(np.unique(owner[train])):
-            log.warning("%s: all samples of %d clients are held out, and so these do not train", what, lost)
+            log.warning("%s: all samples of %d of its clients are held out, and so these do not train", what, lost)
     return parts
 
 

@@ -213,7 +213,7 @@ def claim(folder: Path, plan: str = RUN) -> None:
 def reopen(folder: Path) -> Record:
     """Open the record of a run that was begun; changed files are refused."""
     if folder.is_dir() and {entry.name for entry in folder.iterdir()} == {files.LOCK}:
-        raise RunError(f"the run in {folder} was stopped before it began; start it again with --out {folder}")
+        raise RunError(f"{folder} holds no run yet: none has begun there; start one with --out {folder}")
     about = read_about(folder)
     config = about["config"]
     if (folder / CONFIG).exists():

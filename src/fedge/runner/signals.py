@@ -44,6 +44,7 @@ class StopRequest:
         self.listening = False  # a loop looks for the wish
         self.answered = threading.Lock()  # held from the moment on in which somebody was told what comes of it
         self.holds: tuple[object, ...] = ()  # what must live as long as this
+        self.effect = "stopping at the next safe point"  # what whoever sent a signal is told
 
     @contextlib.contextmanager
     def heard(self) -> Iterator[None]:
@@ -56,7 +57,7 @@ class StopRequest:
     def answer(self) -> None:
         """Say once what comes of the wish, be it seen first by the handler or by the thread beside it."""
         if self.answered.acquire(blocking=False):
-            _say("stopping at the next safe point; the same again leaves at once")
+            _say(f"{self.effect}; the same again leaves at once")
 
     @contextlib.contextmanager
     def importing(self) -> Iterator[None]:

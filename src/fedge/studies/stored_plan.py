@@ -67,6 +67,4 @@ def saying_how_to_go_on(folder: Path) -> Iterator[None]:
     try:
         yield
     except StoppedError as problem:
-        said, _, saved = str(problem).partition("; continue with: ")
-        how = f"; continue with: {resume_command(folder)}" if saved else ""
-        raise StoppedError(said + how, problem.exit_code - 128) from None
+        raise problem.continued_by(resume_command(folder)) from None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from rich.text import Text
 
+from fedge.experiment.build import Experiment
 from fedge.experiment.config import Config
 from fedge.fleet.leader import Leader
 from fedge.net.names import edge
@@ -19,6 +22,11 @@ class FleetTicker(Ticker):
         super().__init__()
         self._leader: Leader | None = None
         self._there = 0  # how many were connected when a line said so
+        self.folder: Path | None = None  # of the run, once there is one
+
+    def ready(self, experiment: Experiment, out: Path) -> None:
+        self.folder = out
+        super().ready(experiment, out)
 
     def follow(self, leader: Leader) -> None:
         """Show what this leader knows from now on."""
