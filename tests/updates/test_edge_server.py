@@ -58,7 +58,7 @@ def test_both_engines_are_the_loop(name):
     "keys",
     [
         # 300 units and 4 biases in 7 cells: stacks of two shapes. Yogi would move what a cell's mask takes away.
-        {"algorithm": "hist", "clients": 9, "cells": 7, "edge_server": "yogi"},
+        {"algorithm": "hist", "cells": 7, "edge_rounds": 2, "local_steps": 1, "edge_server": "yogi"},
         {"algorithm": "sdfeel", "clients": 8, "cells": 4, "assign": "random", "devices": 2, "edge_server": "adagrad"},
     ],
     ids=["hist", "sdfeel, whole cells on two devices"],
@@ -80,15 +80,12 @@ def test_it_is_the_plain_algorithm_without_momentum_and_where_nothing_can_be_rem
     plain, _ = train(small(**keys))
     stepped, _ = train(small(**keys, edge_server="momentum", edge_server_beta1=beta))
     assert distance(stepped, plain) < 1e-14
-    if edge_rounds == E:
-        assert distance(train(small(**keys, edge_server="momentum", edge_server_beta1=0.1))[0], plain) > 1e-3
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_statistics_and_what_a_cell_does_not_own_are_not_stepped(name):
-    made = small(edge_server=name, model="shallow", dtype="float64")
-    server, trainable = made.job.algorithm.way.edge_server, "fc/kernel"
-    (statistic,) = (path for path in made.model.variances if path.startswith("stem"))
+    made = small(edge_server=name, dtype="float64")
+    server, trainable, statistic = made.job.algorithm.way.edge_server, min(made.model.trainable), "norm/mean"
     w = {trainable: jnp.array([1.0, 2.0, 0.0]), statistic: jnp.array([3.0])}
     combined = {trainable: jnp.array([0.5, 2.5, 0.0]), statistic: jnp.array([5.0])}
     after, moments = server.step(w, combined, {trainable: jnp.array([1.0, 1.0, 0.0])}, server.start(w))
