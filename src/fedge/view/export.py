@@ -23,7 +23,7 @@ def to_csv(page: Page) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["run", *keys, *names, *(f"bytes_{tier}" for tier in tiers)])
     for run in runs:
-        own = [run["name"], *(run["config"].get(key) for key in keys)]
+        own = [run["name"], *(run["apart"].get(key) for key in keys)]
         columns = [run["columns"].get(name) for name in names] + [run["tiers"].get(tier) for tier in tiers]
         for place in range(len(run["columns"]["round"])):
             writer.writerow(["" if cell is None else cell for cell in own] + [_cell(c, place) for c in columns])
@@ -38,8 +38,8 @@ def _cell(column: list[float | None] | None, place: int) -> Any:
 def to_latex(page: Page) -> str:
     """Write a line for each setting: its last row, as mean and interval where it was run with several seeds."""
     runs = {run["name"]: run for run in usable(page)}
-    keys = [key for key in page["differing"] if key != "seed"] or ["algorithm"]
-    plan = {name: {key: run["config"].get(key) for key in [*keys, "seed"]} for name, run in runs.items()}
+    plan = {name: {key: run["config"].get(key) for key in ("algorithm", "seed")} | run["apart"]
+            for name, run in runs.items()}  # fmt: skip
     outcomes = {name: Outcome(_last(run), run["state"] == "diverged", run["reached"]) for name, run in runs.items()}
     return latex_of(lines_of(plan, outcomes))
 

@@ -7,7 +7,8 @@ here, cut to what a page has room for, and shown as text by the page.
     command, begun, ended           what to type to repeat it, and when it was made
     metrics                         columns that can be drawn, the main one first: name, title, share, falls, edges
     differing                       keys in which the runs differ
-    runs                            name, algorithm, seed, state, problem; `columns` (one number per evaluated round),
+    runs                            name, algorithm, seed, state, problem; `apart` (its values of the differing keys);
+                                    `columns` (one number per evaluated round),
                                     `tiers` (bytes so far), `lists` (edges, cells, clients: one line per round, or the
                                     last), config, changed, setting, traffic, waiting, result, made_with
     groups                          runs that differ in their seed only: mean and 95 % interval of each column
@@ -150,14 +151,23 @@ def _read(path: Path) -> dict[str, Any]:
 
 def changed_keys(config: Mapping[str, Any]) -> list[dict[str, Any]]:
     """List the keys of a configuration that differ from the algorithm's defaults, where these are known."""
-    name = config.get("algorithm")
-    defaults = defaults_of(name) if isinstance(name, str) and name in ALGORITHMS else {}
+    defaults = defaults_for(config)
     found = []
     for key, value in config.items():
         if key == "algorithm" or (key in defaults and value == defaults[key]) or value is None:
             continue
         found.append({"key": key, "value": value, "default": defaults.get(key)})
     return found
+
+
+def whole(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Add the keys that came later than the record: what was run then is today's default."""
+    return {**defaults_for(config), **config} if config else config
+
+
+def defaults_for(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    name = config.get("algorithm")
+    return defaults_of(name) if isinstance(name, str) and name in ALGORITHMS else {}
 
 
 @cache
@@ -235,21 +245,32 @@ def _ledger(path: Path) -> dict[str, Any]:
 
 
 def keys_that_differ(runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Name the keys in which runs differ, the algorithm first and the seed last; its own keys differ with it."""
-    configs = [run["config"] for run in runs if run["config"]]
+    """Name the keys in which runs differ, the algorithm first and the seed last.
+
+    A key that only some algorithms have is named where runs of one algorithm differ in it: else it differs with that.
+    """
+    configs = [whole(run["config"]) for run in runs if run["config"]]
     keys = dict.fromkeys(key for config in configs for key in config)
-    alike = [key for key in keys if all(key in config for config in configs)]
-    found = [key for key in alike if any(a[key] != b[key] for a, b in pairwise(configs))]
-    return sorted(found, key=lambda key: (key != "algorithm", key == "seed"))
+    of_one: dict[str, list[Mapping[str, Any]]] = {}
+    for config in configs:
+        of_one.setdefault(str(config.get("algorithm")), []).append(config)
+
+    def differs(key: str) -> bool:
+        sets = [configs] if all(key in config for config in configs) else list(of_one.values())
+        values = [[config[key] for config in some if key in config] for some in sets]
+        return any(a != b for each in values for a, b in pairwise(each))
+
+    return sorted(filter(differs, keys), key=lambda key: (key != "algorithm", key == "seed"))
 
 
 def name_apart(runs: Sequence[dict[str, Any]], differing: Sequence[str]) -> None:
     """Give each run a label by what sets it apart, and a group by that without its seed."""
     for run in runs:
-        apart = [str(run["config"].get(key)) if key == "algorithm" else f"{key}={run['config'].get(key)}"
-                 for key in differing]  # fmt: skip
-        without = apart[:-1] if differing and differing[-1] == "seed" else apart
-        run["label"] = " ".join(apart) if len(runs) > 1 and apart and run["config"] else run["name"]
+        config = whole(run["config"])
+        run["apart"] = {key: config[key] for key in differing if key in config}
+        said = {key: str(value) if key == "algorithm" else f"{key}={value}" for key, value in run["apart"].items()}
+        without = [text for key, text in said.items() if key != "seed"]
+        run["label"] = " ".join(said.values()) if len(runs) > 1 and said else run["name"]
         run["group"] = (" ".join(without) or run["algorithm"]) if run["config"] else run["name"]
     labels = [run["label"] for run in runs]
     for run in runs:

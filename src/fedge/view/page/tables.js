@@ -128,7 +128,7 @@ function differingTable() {
   const rows = page.groups.length > 60 ? page.groups.slice(0, 60) : page.groups;
   const set = new Set(page.runs.flatMap((run) => run.changed.map((change) => change.key)));
   const keys = page.differing.filter((key) => key === "algorithm" || set.has(key) || key === "seed");
-  const value = (group, key) => [...new Set(runsOf(group).map((run) => word(run.config[key])))].join(", ");
+  const value = (group, key) => [...new Set(runsOf(group).map((run) => word(run.apart[key])))].join(", ");
   return table(rows, [{ title: "run", text: (group) => nameOf(group, page.groups.indexOf(group)) },
     ...keys.map((key) => ({ title: key, text: (group) => value(group, key) }))], "Where the runs differ");
 }
