@@ -9,11 +9,13 @@ import pytest
 from fedge.engine import Reference
 from fedge.fleet import gossip
 from fedge.fleet.client import Clients, samples_of
+from fedge.fleet.cloud import Cloud
 from fedge.fleet.gossip import GossipEdge
 from fedge.fleet.kept import Kept
+from fedge.fleet.work import Work
 from fedge.net.gather import Patience
 from fedge.net.hub import Hub
-from fedge.net.names import MONITOR, edge
+from fedge.net.names import CLOUD, MONITOR, client, edge
 from fedge.net.tally import Tally
 from fedge.net.uplink import Dialling
 from tests.fleet.in_process import Cell, fleet, neighbours, vet_of
@@ -27,6 +29,17 @@ HALF = Patience(deadline=300.0, quorum=0.5, grace=0.0)
 def double():
     with jax.enable_x64(True):
         yield
+
+
+def saying(facts, *those):
+    """Return clients of which some say something else of their updates."""
+
+    class Saying(Clients):
+        def answer(self, message):
+            update = super().answer(message)
+            return replace(update, facts=facts) if message.receiver.number in those else update
+
+    return Saying
 
 
 def poisoned(*bad):
@@ -59,6 +72,36 @@ def test_an_update_that_is_no_number_is_refused_and_named(caplog):
         "goes on without client 1 in round 1, edge round 1: its update holds numbers that are not finite" in caplog.text
     )
     assert found.hubs[next(iter(found.hubs))].status().missing == 1
+
+
+@pytest.mark.parametrize("loss", [10**400, 1e301, True, "1"])
+def test_a_loss_that_cannot_be_counted_with_is_refused_like_no_loss(loss, caplog):
+    made = small(algorithm="fedavg", clients=3, cells=1, dtype="float64", devices=1)
+    with fleet(made, per_process=1, clients_patience=HALF, clients=saying({"loss": loss, "seconds": 1.0}, 1)) as found:
+        after, _ = found.cloud.rounds(made.start, 0, 1)
+        assert distance(after, mean_of(found, made.start, (0, 2))) < 1e-12
+    assert "its update does not say loss and seconds in numbers" in caplog.text
+
+
+@pytest.mark.parametrize("keys", [{"algorithm": "sdfeel", "graph": "path"}, {"algorithm": "hiersfl", "cut": "0"}])
+def test_a_run_that_diverges_has_no_number_for_a_loss_and_ends_as_any_run(keys):
+    made = small(lr=1e30, **keys)
+    with fleet(made) as found:
+        _, loss = found.cloud.rounds(made.start, 0, 2)
+    assert np.isnan(loss)
+
+
+@pytest.mark.parametrize("sent", [{"x": 1}, {"x": {"edge-0": [1]}}, {"x": {"edge-0": [-1, 1]}}, {"x": {"y": [1, 1]}}])
+def test_what_an_edge_says_of_itself_and_cannot_be_read_is_left_out(sent, caplog):
+    made = small(algorithm="fedavg", clients=3, cells=1)
+    leader = Cloud(Work(made), Hub(CLOUD, lambda names, facts: {}, Tally()), HALF)
+    leader.hear(0, {"sent": {}, "connected": ["client-0"], "seconds": 1.0})
+    leader.hear(0, {"sent": sent, "connected": [], "seconds": 1.0})
+    leader.hear(0, {"sent": {}, "connected": ["x"], "seconds": 1.0})
+    leader.hear(0, {"sent": {}, "connected": [], "seconds": 10**400})
+    assert caplog.text.count("edge 0 says of itself what cannot be read") == 3
+    assert leader.below(0) == (client(0),)
+    assert leader.counted() == {}
 
 
 def test_a_cell_without_a_quorum_tells_the_cloud_which_goes_on_or_keeps_its_model(caplog):

@@ -12,10 +12,10 @@ from fedge.net.frames import frames_of, received
 from fedge.net.gather import Patience, gather
 from fedge.net.hub import Hub, Place
 from fedge.net.identity import Authority
-from fedge.net.link import DROPPED, REFUSED
+from fedge.net.link import DROPPED, REFUSED, Link
 from fedge.net.names import CLOUD, client, edge
 from fedge.net.tally import Tally
-from fedge.net.uplink import Dialling, Uplink
+from fedge.net.uplink import Dialling, Inbox, Uplink
 from fedge.net.wire import NOTHING, Message, Slot
 
 pytest.importorskip("grpc")
@@ -119,6 +119,37 @@ def test_large_messages_travel_in_frames(monkeypatch):
     assert next(received(iter(cut), lambda head: None)).message is None  # passed over
     with pytest.raises(FleetError, match="not as long as it was announced"):
         list(received(iter(cut[:-1]), lambda head: form))
+
+
+def test_messages_of_two_senders_come_one_after_the_other(monkeypatch):
+    """They are of 1000 frames each; frame by frame they would mix wherever threads are switched."""
+    monkeypatch.setattr(frames, "CHUNK", 4)
+    link, form = Link((client(0),)), {"a": Slot("float32", (1000,))}
+
+    def send(value):
+        for _ in range(20):
+            link.send(Message("update", client(0), CLOUD, tensors={"a": np.full(1000, value, np.float32)}))
+
+    threads = [threading.Thread(target=send, args=(value,)) for value in (1, 2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    link.close()
+    found = [one.message.tensors["a"] for one in received(link.outgoing(), lambda head: form)]
+    assert len(found) == 40
+    assert all((one == one[0]).all() for one in found)
+
+
+def test_of_several_asks_to_one_node_the_newest_is_worth_the_work(caplog):
+    inbox = Inbox()
+    for number, who in ((0, 0), (0, 1), (1, 0), (2, 0)):
+        inbox.put(Message("start", CLOUD, client(who), number))
+    inbox.put(None)  # the link was lost
+    came = [inbox.get() for _ in range(3)]
+    assert [(m.receiver, m.round) for m in came[:2]] == [(client(1), 0), (client(0), 2)]
+    assert came[2] is None
+    assert caplog.text.count("client 0 comes too late for round") == 2
 
 
 def test_who_comes_back_is_asked_again(hub):

@@ -154,3 +154,6 @@ def test_what_cannot_be_sent_is_refused():
     message = Message("deal", Name("cloud"), Name("edge"), tensors={"w": np.zeros(2, complex)})
     with pytest.raises(FleetError, match="complex128 cannot be sent"):
         pack(message)
+
+    with pytest.raises(FleetError, match="a deal has a fact that is no finite number"):
+        pack(Message("deal", Name("cloud"), Name("edge"), facts={"loss": float("nan")}))

@@ -22,7 +22,7 @@ from fedge.fleet.work import Numbers, Work
 from fedge.net.gather import Asks, Gathered, Patience, gather
 from fedge.net.hub import Hub, Place
 from fedge.net.names import Name, client
-from fedge.net.wire import Message
+from fedge.net.wire import Message, is_number
 
 
 class Dealt(NamedTuple):
@@ -165,8 +165,8 @@ class Acceptance:
         if facts.get("loss", 0) is None or not all(np.isfinite(x).all() for x in floats):
             self.not_finite.add(name)
             return f"its {message.kind} holds numbers that are not finite"
-        if not all(isinstance(facts.get(key), int | float) for key in self._says):
-            return f"its {message.kind} does not say {' and '.join(self._says)}"
+        if not all(is_number(facts.get(key)) for key in self._says):
+            return f"its {message.kind} does not say {' and '.join(self._says)} in numbers"
         return None
 
 

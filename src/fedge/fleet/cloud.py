@@ -15,6 +15,7 @@ import numpy as np
 
 from fedge.core.contract import Stack, State
 from fedge.core.update import Hop
+from fedge.errors import brief
 from fedge.fleet.cell import Cell, Dealt, DivergedError, NoQuorumError, on_host
 from fedge.fleet.edge import ABSENT, DEAL, MERGED
 from fedge.fleet.leader import Leader
@@ -24,7 +25,7 @@ from fedge.net.gather import Asks, Gathered, Patience, gather
 from fedge.net.hub import Hub, Place
 from fedge.net.log_file import note
 from fedge.net.names import edge
-from fedge.net.wire import NOTHING, Form, Message
+from fedge.net.wire import NOTHING, Form, Message, is_number
 
 
 class Cloud(Leader):
@@ -79,12 +80,12 @@ class Cloud(Leader):
         refused = dict[int, bool]()
 
         def accept(name: Any, message: Message) -> str | None:
-            self.said[name.number] = message.facts
+            self.hear(name.number, message.facts)
             if message.kind == ABSENT:
                 refused[name.number] = message.facts.get("diverged") is True
-                return str(message.facts.get("reason"))
+                return brief(message.facts.get("reason"), 300)
             floats = [x for x in message.tensors.values() if np.issubdtype(x.dtype, np.floating)]
-            finite = all(np.isfinite(x).all() for x in floats) and isinstance(message.facts.get("loss"), int | float)
+            finite = all(np.isfinite(x).all() for x in floats) and is_number(message.facts.get("loss"))
             refused[name.number] = not finite
             return None if finite else "its model holds numbers that are not finite"
 

@@ -8,7 +8,7 @@ Which clients it waits for, and for how long, is its cell's business.
 
 from __future__ import annotations
 
-import logging
+import math
 import time
 
 import numpy as np
@@ -23,10 +23,9 @@ from fedge.fleet.work import Numbers
 from fedge.net.gather import LeavingError
 from fedge.net.tally import Counts
 from fedge.net.uplink import Uplink
-from fedge.net.wire import Form, Head, Message
+from fedge.net.wire import Form, Head, Message, is_number
 
 DEAL, MERGED, ABSENT = "deal", "merged", "absent"
-log = logging.getLogger(__name__)
 
 
 class Edge:
@@ -49,8 +48,10 @@ class Edge:
         model = dict(message.tensors)
         kind, tensors, facts = MERGED, Numbers(), dict[str, object]()
         try:
-            limit = float(seconds) if isinstance(seconds, int | float) else None
+            limit = float(seconds) if is_number(seconds) else None
             trained = self.cell.global_round(message.round, Dealt(model, mask_of(message)), limit)
+            if not math.isfinite(trained.loss):
+                raise DivergedError(f"the loss of the clients of {self.cell.hub.me.words} is no finite number")
             tensors = self._sent_up(model, trained.model, message.round)
             facts = {"loss": trained.loss, "client_seconds": trained.seconds}
         except NoQuorumError as problem:
@@ -82,13 +83,10 @@ def plain(counts: Counts) -> dict[str, dict[str, list[int]]]:
 
 
 def serve(edge: Edge, uplink: Uplink) -> None:
-    """Answer the cloud until it says that all is done; of several deals that wait only the last is worth the work."""
+    """Answer the cloud until it says that all is done."""
     hub = edge.cell.hub
     try:
         for message in uplink.messages():
-            if uplink.waiting():
-                log.warning("%s comes too late for round %d", hub.me.words, message.round + 1)
-                continue
             uplink.send(edge.answer(message))
     except LeavingError:
         return

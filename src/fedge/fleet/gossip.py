@@ -21,7 +21,7 @@ import numpy as np
 
 from fedge.core.edge import mix
 from fedge.errors import FleetError
-from fedge.fleet.cell import Acceptance, Cell, Dealt, NoQuorumError
+from fedge.fleet.cell import Acceptance, Cell, Dealt, DivergedError, NoQuorumError
 from fedge.fleet.edge import plain
 from fedge.fleet.kept import Kept
 from fedge.fleet.monitor import STATE
@@ -31,7 +31,7 @@ from fedge.net.gather import LOOK, Asks, LeavingError, Patience, gather
 from fedge.net.hub import Hub, NotNowError, Place
 from fedge.net.link import Link
 from fedge.net.names import MONITOR, Name, edge
-from fedge.net.uplink import Dialling, Uplink
+from fedge.net.uplink import LONGEST_PAUSE, Dialling, Uplink
 from fedge.net.wire import Form, Head, Message
 
 EXCHANGE = "exchange"
@@ -54,7 +54,7 @@ class GossipEdge:
     patience: Patience
     model: Numbers
     sent: dict[int, list[Numbers]] = field(default_factory=dict)  # round → what it sent before each exchange
-    loss: float = 0.0
+    loss: float | None = 0.0  # of its clients, where that was a finite number
     seconds: float = 0.0  # of the last round
     client_seconds: float = 0.0
     expected: int = 0  # rounds of neighbours that may come
@@ -70,9 +70,11 @@ class GossipEdge:
         try:
             trained = self.cell.global_round(index, Dealt(self.model))
             model, self.loss, self.client_seconds = trained.model, trained.loss, trained.seconds
-        except NoQuorumError as problem:
+        except (NoQuorumError, DivergedError) as problem:
             log.warning("%s does not train in round %d: %s", me.words, index + 1, problem)
             model = self.model
+            if isinstance(problem, DivergedError):
+                self.loss = None
         self.sent = {number: models for number, models in self.sent.items() if number == index - 1}
         shares = {j: float(gossip.mixing[j, me.number]) for j in (me.number, *neighbours(work, me.number))}
         for step in range(gossip.steps):
@@ -186,6 +188,7 @@ def _stay_connected(hub: Hub, dialling: Dialling) -> None:
                 log.warning("%s: %s", hub.me.words, problem)
             if "refuses" in str(problem):
                 return
+            time.sleep(LONGEST_PAUSE)  # a certificate that is wrong is so at once, and again
             continue
         with contextlib.suppress(NotNowError):
             hub.attach(link, frames)

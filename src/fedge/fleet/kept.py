@@ -49,5 +49,5 @@ class Kept:
             raise DamagedError(f"{self.folder / FILE} holds another model")
         done, steps = int(notes["round"]), sum(name.startswith(SENT) for name in arrays) // len(own)
         sent = [{path: np.asarray(arrays[f"{SENT}/{step}/{path}"]) for path in own} for step in range(steps)]
-        node.model, node.sent, node.loss = dict(own), {done - 1: sent}, float(notes["loss"])
+        node.model, node.sent, node.loss = dict(own), {done - 1: sent}, notes["loss"]
         return done

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from abc import abstractmethod
 from collections.abc import Callable
 
 from fedge.core.contract import State
 from fedge.engine.base import Engine, Job
+from fedge.errors import brief
 from fedge.fleet.told import ended
 from fedge.fleet.work import Work
 from fedge.net.gather import Patience
 from fedge.net.hub import Hub
 from fedge.net.names import Name
+from fedge.net.status import UNREADABLE, links_of
 from fedge.net.tally import Bytes
-from fedge.net.wire import Facts
+from fedge.net.wire import Facts, is_number
+
+log = logging.getLogger(__name__)
 
 
 class Leader(Engine):
@@ -47,12 +52,23 @@ class Leader(Engine):
     def one_round(self, state: State, index: int) -> State:
         """Make a global round, and say in `loss` what its clients' was."""
 
+    def hear(self, cell: int, facts: Facts) -> None:
+        """Keep what an edge tells of itself; what cannot be read is left out, for what an edge says stops no leader."""
+        try:
+            links_of(facts)
+            if not is_number(facts["seconds"]):
+                raise ValueError("seconds are no number")
+        except UNREADABLE as problem:
+            log.warning("edge %d says of itself what cannot be read (%s)", cell, brief(problem))
+        else:
+            self.said[cell] = facts
+
     def counted(self) -> dict[str, Bytes]:
         """Add up the bytes of each tier, as whoever was dialled has counted them."""
         total = dict(self.hub.tally.totals())
         for facts in self.said.values():
-            for tier, links in facts["sent"].items():
-                own = [Bytes(int(payload), int(framing)) for payload, framing in links.values()]
+            for tier, links in links_of(facts)[1].items():
+                own = [Bytes(payload, framing) for payload, framing in links.values()]
                 total[tier] = sum(own, total.get(tier, Bytes()))
         return total
 

@@ -18,7 +18,8 @@ from fedge.fleet.leader import Leader
 from fedge.fleet.work import Work
 from fedge.net.gather import Patience, gather
 from fedge.net.hub import Hub, Place
-from fedge.net.names import edge
+from fedge.net.names import Name, edge
+from fedge.net.wire import Message, is_number
 
 STATE = "state"
 AHEAD = 256  # rounds that edges may be ahead of what is tested
@@ -43,17 +44,25 @@ class Monitor(Leader):
         self.begin(index)
         places = {edge(cell): Place(edge(cell), index) for cell in range(self.work.topology.cells)}
         patience = Patience(self.patience.deadline, 1.0)
-        found = gather(self.hub, places, dict.fromkeys(places), patience, len(places),
+        found = gather(self.hub, places, dict.fromkeys(places), patience, len(places), _readable,
                        pulse=lambda part: self.pulse(index, part))  # fmt: skip
         if found.missing:
             reasons = ", ".join(f"{name.words}: {why}" for name, why in sorted(found.missing.items()))
             raise FleetError(f"no model of round {index + 1} came from some edges ({reasons})")
         messages = [found.answers[name] for name in sorted(found.answers)]
-        self.said = {message.sender.number: message.facts for message in messages}
+        for message in messages:
+            self.hear(message.sender.number, message.facts)
         stacked: Any = {
             path: jnp.asarray(np.stack([message.tensors[path] for message in messages])) for path in messages[0].tensors
         }
-        losses = [float(message.facts["loss"]) for message in messages]
+        said = [message.facts["loss"] for message in messages]
+        losses = [float("nan") if loss is None else float(loss) for loss in said]
         self.took = max(float(message.facts["seconds"]) for message in messages)
         self.loss = float(np.dot(self.work.topology.cell_weight, losses))
         return stacked
+
+
+def _readable(name: Name, message: Message) -> str | None:
+    loss, seconds = message.facts.get("loss", ""), message.facts.get("seconds")
+    known = (loss is None or is_number(loss)) and is_number(seconds)
+    return None if known else f"its {message.kind} does not say loss and seconds in numbers"

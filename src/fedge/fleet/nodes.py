@@ -6,6 +6,7 @@ The cloud, or the monitor where there is none, is the engine of an ordinary run,
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -49,6 +50,8 @@ from fedge.runner.prepare import Given, ready
 from fedge.runner.result import Result
 from fedge.runner.run import run
 from fedge.runner.signals import StopRequest
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -218,6 +221,7 @@ def _serve_cell(
         uplink = Uplink(site.dialling(process.names, parent, hello), process.expect)
         (split_client if split else client_role).serve(process, uplink)
     except BaseException as problem:
+        log.warning("clients of %s end: %s", parent.words, problem)  # at once: those of other cells may go on for long
         problems.append(problem)
 
 

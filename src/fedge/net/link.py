@@ -34,7 +34,7 @@ class Link:
         self.names, self.open, self.gone = names, True, threading.Event()
         self.channel: Any = None  # of whoever dialled: it lives as long as the link
         self._tally, self._billed_to = tally, billed_to
-        self._frames: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._frames: queue.SimpleQueue[list[bytes] | None] = queue.SimpleQueue()
 
     def send(self, message: Message) -> None:
         """Put a message on its way; on a link that is closed it is lost, as it may be on any."""
@@ -44,8 +44,7 @@ class Link:
         if self._tally is not None:
             framing = sum(map(len, frames)) - message.payload + OF_GRPC * len(frames)
             self._tally.add(message, framing, self._billed_to or message.receiver)
-        for frame in frames:
-            self._frames.put(frame)
+        self._frames.put(frames)  # as one: several threads send, and a receiver reads one message after the other
 
     def close(self) -> None:
         """Send what was put on its way, and then nothing more."""
@@ -55,5 +54,5 @@ class Link:
 
     def outgoing(self) -> Iterator[bytes]:
         """Return what is sent, frame by frame; gRPC reads this when the other side has room."""
-        while (frame := self._frames.get()) is not None:
-            yield frame
+        while (frames := self._frames.get()) is not None:
+            yield from frames

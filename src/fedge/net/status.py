@@ -19,6 +19,7 @@ from fedge.net.wire import NOTHING, Facts, Head, Message, pack, read_body, read_
 STATUS = "status"  # the kind of both messages
 METHOD = "Status"
 SECONDS = 10.0  # for an answer
+UNREADABLE = (FleetError, KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 @dataclass(frozen=True)
@@ -74,25 +75,29 @@ def facts_of(status: Status) -> dict[str, Any]:
 def status_of(node: Name, facts: Facts) -> Status:
     """Read a status from what a node has sent, which may be anything."""
     try:
-        sent = {
-            str(tier): {Name.of(name): (_count(each[0]), _count(each[1])) for name, each in links.items()}
-            for tier, links in facts["sent"].items()
-        }
         return Status(
             node,
             _count(facts["round"]),
             None if facts["rounds"] is None else _count(facts["rounds"]),
-            tuple(Name.of(name) for name in facts["connected"]),
-            sent,
+            *links_of(facts),
             None if facts["seconds"] is None else float(facts["seconds"]),
             _count(facts["missing"]),
             {str(name): float(value) for name, value in facts["scores"].items()},
         )
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as problem:
+    except UNREADABLE as problem:
         raise FleetError(
             f"{node.words} says of itself what cannot be read ({type(problem).__name__}: {brief(problem)}); run the "
             "same version on both sides"
         ) from None
+
+
+def links_of(facts: Facts) -> tuple[tuple[Name, ...], dict[str, dict[Name, tuple[int, int]]]]:
+    """Read who is connected to a node, and what it has counted on its links; else it raises one of `UNREADABLE`."""
+    sent = {
+        str(tier): {Name.of(name): (_count(payload), _count(framing)) for name, (payload, framing) in links.items()}
+        for tier, links in facts["sent"].items()
+    }
+    return tuple(Name.of(name) for name in facts["connected"]), sent
 
 
 def _count(given: Any) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 import time
 from collections import deque
@@ -20,7 +19,7 @@ from fedge.net.tally import Tally
 from fedge.net.wire import NOTHING, Facts, Form, Head, Message
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # seconds between two tries
-TWICE = 10.0  # seconds after which a name that is taken is another process's, and not that of a link just lost
+TWICE = 60.0  # seconds after which a name that is taken is another process's; a lost link is noticed in 40
 log = logging.getLogger(__name__)
 
 
@@ -101,7 +100,7 @@ class Uplink:
         self._dialling, self._expect = dialling, expect
         self._last: deque[Message] = deque(maxlen=again)
         self._link: Link | None = None
-        self._inbox: queue.SimpleQueue[Message | FleetError | None] = queue.SimpleQueue()
+        self._inbox = Inbox()
 
     @property
     def welcome(self) -> Facts:
@@ -126,9 +125,6 @@ class Uplink:
             elif found.kind == STOP:
                 self._close()
                 return
-            elif found.kind == DROPPED:
-                log.info("%s dropped a %s of round %d: %s", self._dialling.parent.words, found.facts.get("kind"),
-                         found.round, found.facts.get("reason"))  # fmt: skip
             else:
                 yield found
 
@@ -137,10 +133,6 @@ class Uplink:
         if (link := self._link) is not None:
             link.send(message)
 
-    def waiting(self) -> bool:
-        """Say whether another message is there already."""
-        return not self._inbox.empty()
-
     def _read(self, frames: Any) -> None:
         ending: FleetError | None = None
         try:
@@ -148,7 +140,11 @@ class Uplink:
                 if each.message is not None and each.message.kind == REFUSED:
                     ending = FleetError(f"{self._dialling.parent.words} refuses: {each.message.facts.get('reason')}")
                     break
-                if each.message is not None:
+                if each.message is not None and each.message.kind == DROPPED:
+                    log.info("%s dropped a %s of round %d: %s", self._dialling.parent.words,
+                             brief(each.message.facts.get("kind")), each.message.round,
+                             brief(each.message.facts.get("reason"), 300))  # fmt: skip
+                elif each.message is not None:
                     self._inbox.put(each.message)
         except FleetError as problem:
             ending = problem
@@ -166,6 +162,33 @@ class Uplink:
             self._link.close()
             self._link.channel.close()
         self._link = None
+
+
+class Inbox:
+    """This holds what came until it is read, in order; of two messages of a kind to one node only the later is held.
+
+    So who is slow does the newest work and not all that has come meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._change = threading.Condition()
+        self._held: dict[object, Message | FleetError | None] = {}
+
+    def put(self, found: Message | FleetError | None) -> None:
+        """Add a message, or the end of a connection: a problem, or None where it was lost."""
+        key = (found.kind, found.receiver) if isinstance(found, Message) else None
+        with self._change:
+            before = self._held.pop(key, None)
+            self._held[key] = found
+            self._change.notify()
+        if isinstance(before, Message) and isinstance(found, Message) and before.round != found.round:
+            log.warning("%s comes too late for round %d", found.receiver.words, before.round + 1)
+
+    def get(self) -> Message | FleetError | None:
+        """Return what came first, once it is there."""
+        with self._change:
+            self._change.wait_for(lambda: self._held)
+            return self._held.pop(next(iter(self._held)))
 
 
 class AgainError(Exception):

@@ -19,7 +19,7 @@ import struct
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,22 +119,28 @@ def pack(message: Message) -> tuple[bytes, list[memoryview]]:
         part = sent.reshape(-1).view(np.uint8).data if sent.size else memoryview(b"")
         checksum, size = zlib.crc32(part, checksum), size + len(part)
         parts.append(part)
-    header = json.dumps(
-        {
-            "kind": message.kind,
-            "from": str(message.sender),
-            "to": str(message.receiver),
-            "at": [message.round, message.edge_round, message.step, message.attempt],
-            "facts": dict(message.facts),
-            "tensors": table,
-            "bytes": size,
-            "crc": checksum,
-        },
-        separators=(",", ":"),
-    ).encode()
+    told = {
+        "kind": message.kind,
+        "from": str(message.sender),
+        "to": str(message.receiver),
+        "at": [message.round, message.edge_round, message.step, message.attempt],
+        "facts": dict(message.facts),
+        "tensors": table,
+        "bytes": size,
+        "crc": checksum,
+    }
+    try:
+        header = json.dumps(told, separators=(",", ":"), allow_nan=False).encode()
+    except ValueError:
+        raise FleetError(f"a {message.kind} has a fact that is no finite number, which cannot be sent") from None
     if len(header) > MOST_HEADER:
         raise FleetError(f"the header of a message has {len(header):,} bytes; at most {MOST_HEADER:,} can be sent")
     return PREFIX.pack(MAGIC, len(header), zlib.crc32(header)) + header, parts
+
+
+def is_number(fact: Any) -> TypeGuard[float]:
+    """Say whether a fact that came can be counted with: a number, and so small that sums of such are finite too."""
+    return type(fact) in (int, float) and abs(fact) < 1e300
 
 
 def _sent(array: NDArray[Any], mask: NDArray[Any] | None) -> NDArray[Any]:
