@@ -17,8 +17,13 @@ from fedge.cli import app
 from fedge.errors import RunError
 from fedge.runner import files
 from fedge.view import board_runs
+from fedge.view import page_data as page_module
+from fedge.view import run_list as list_module
 from fedge.view.board import hosts_of, listen
 from fedge.view.board_runs import Listing
+from fedge.view.page_data import page_data
+from fedge.view.report import inert
+from fedge.view.run_list import run_list
 from tests.pages import NAMES, board_of, compare_once, copied, half_done
 
 PATIENCE = 60  # seconds, on a machine that has other things to do
@@ -86,6 +91,67 @@ def test_the_list_has_a_row_for_each_run_and_a_sentence_for_a_damaged_one(runs):
     for name in ("garbage", "half", "list"):
         assert rows[name]["state"] == "damaged"
         assert "damaged" in rows[name]["problem"]
+
+
+HUGE = f'"accuracy": {10**400}, "simulated_seconds": {10**400}'  # no float holds them
+ROW = '"iteration": 1, "accuracy": 0.5, "loss": 1, "simulated_seconds": 1, "bytes": {'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "state", "page"),
+    [
+        ("metrics.jsonl", None, "finished", "damaged"),  # a pipe: no row, and nobody waits for one
+        ("metrics.jsonl", f'{{"round": Infinity, {ROW}}}}}\n', "damaged", "finished"),  # a page ends before it
+        ("metrics.jsonl", f'{{"round": 1, {ROW}}}, {HUGE}}}\n', "finished", "finished"),
+        ("metrics.jsonl", f'{{"round": 1, {ROW}"up": 1e308, "down": 1e308}}}}\n', "finished", "damaged"),
+        ("ledger.json", '{"up": {"links": [1e308, 1e308]}}', "finished", "finished"),
+        ("../sweep.json", '{"runs": 5}', "finished", "finished"),
+    ],
+    ids=["pipe", "infinite", "digits", "bytes", "links", "plan"],
+)  # fmt: skip
+def test_a_record_that_nobody_expects_harms_no_other(compared, tmp_path, name, content, state, page):
+    copied(compared / "hist", tmp_path / "good/run")
+    place = copied(compared / "hist", tmp_path / "odd/run")
+    (place / name).unlink(missing_ok=True)
+    os.mkfifo(place / name) if content is None else (place / name).write_text(content)
+    rows = {row["name"]: row for row in Listing(tmp_path).rows()}
+    assert (rows["good/run"]["state"], rows["good/run"]["value"] is None) == ("finished", False)
+    assert rows["odd/run"]["state"] == state
+    assert {line["name"] for line in run_list(tmp_path)} == {"good/run", "odd/run"}
+    found = page_data(tmp_path)
+    assert inert(found)
+    assert [run["state"] for run in found["runs"]] == ["finished", page]
+
+
+def test_an_error_that_nobody_expects_is_a_row_and_ends_no_list(compared, tmp_path, monkeypatch):
+    for name in ("good", "odd"):
+        copied(compared / "hist", tmp_path / name, seed=1 if name == "good" else 2)
+    for module in (board_runs, page_module, list_module):
+        about = module.read_about if hasattr(module, "read_about") else module.summary
+        word = "read_about" if hasattr(module, "read_about") else "summary"
+        monkeypatch.setattr(module, word, lambda folder, about=about: about(folder) if folder.name == "good" else 1 / 0)
+    said = f"{tmp_path / 'odd'} is damaged (ZeroDivisionError: division by zero); restore it"
+    for found in (Listing(tmp_path).rows(), run_list(tmp_path), page_data(tmp_path)["runs"]):
+        assert {line["name"]: (line["state"], line["problem"]) for line in found} == {
+            "good": ("finished", None), "odd": ("damaged", said),
+        }  # fmt: skip
+
+
+def test_a_stream_outlives_an_error_that_nobody_expects(compared, tmp_path, monkeypatch):
+    """The first look fails, the second one finds the run."""
+    copied(compared / "hist", tmp_path / "run")
+    looks = []
+
+    def look(self, names):
+        looks.append(names)
+        return len(looks) if len(looks) > 1 else 1 / 0
+
+    monkeypatch.setattr(Listing, "look", look)
+    with board_of(tmp_path) as address:
+        stream = Stream(f"{address}/page/events?of=run")
+        assert stream.next()["runs"][0]["name"] == "run"
+    while stream.next() is not None:
+        pass
 
 
 def test_a_long_run_is_sampled_and_a_line_that_is_being_written_is_left_out(compared, tmp_path):

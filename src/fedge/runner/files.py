@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from fedge.errors import RunError
 
@@ -28,6 +28,7 @@ except ImportError:  # no such locks on this system; its users start one process
 LOCK = ".lock"
 TRIES = 3  # to lock a folder
 MOST = 2**28  # bytes of a JSON file that is read
+DIGITS = 308  # of an integer that is read: a float holds as many
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
 
@@ -103,15 +104,18 @@ def is_leftover(path: Path) -> bool:
 def parse_json(text: str, place: str) -> Any:
     """Read any JSON value; what is not JSON, or holds a number that is none, is refused."""
 
-    def refuse(word: str) -> float:
+    def refuse(word: str) -> NoReturn:
         raise ValueError(f"{word} is not a number")
 
     def number(text: str) -> float:
         value = float(text)
         return value if math.isfinite(value) else refuse(text)
 
+    def integer(text: str) -> int:
+        return int(text) if len(text) <= DIGITS else refuse(text)
+
     try:
-        return json.loads(text, parse_constant=refuse, parse_float=number)
+        return json.loads(text, parse_constant=refuse, parse_float=number, parse_int=integer)
     except (ValueError, RecursionError) as problem:  # brackets nested too deep, a number of too many digits
         reason = "it is nested too deep" if isinstance(problem, RecursionError) else str(problem)
         raise RunError(f"{place} is damaged ({reason[:100]}); restore it, or start the run anew elsewhere") from None

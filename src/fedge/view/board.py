@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import errno
 import json
+import logging
 import re
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -30,6 +31,7 @@ from fedge.runner.signals import StopRequest
 from fedge.view.board_runs import SECOND, Listing
 from fedge.view.report import document, page
 
+log = logging.getLogger(__name__)
 LIST_SCRIPTS = ("base", "list")
 QUIET = 15  # looks without news after which a stream says that it is still there
 HEADERS = (
@@ -99,7 +101,11 @@ class Board:
         async def parts() -> AsyncIterator[str]:
             silent = 0
             while not self.closing.is_set():
-                text = await run_in_threadpool(news)
+                try:
+                    text = await run_in_threadpool(news)
+                except Exception as problem:  # whatever a record holds, what it holds next may be shown again
+                    text = None
+                    log.debug("a page is not brought up to date: %r", problem)
                 silent = 0 if text else silent + 1
                 if text:
                     yield f"event: {event}\ndata: {text}\n\n"

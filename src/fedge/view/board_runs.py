@@ -20,7 +20,7 @@ from fedge.runner.record import LEDGER, METRICS, RESULT, RUN, RUNNING, SETTING, 
 from fedge.runner.rows import Row, tested
 from fedge.studies.stored_plan import plan_in
 from fedge.view.numbers import is_share, words
-from fedge.view.page_data import changed_keys, is_number, page_data, runs_in, selection
+from fedge.view.page_data import changed_keys, damage, is_number, page_data, runs_in, selection
 
 SECOND = 1.0  # between two looks at the same file
 SHARE = 0.1  # of the time that may go into looking at the list
@@ -162,13 +162,15 @@ class Listing:
                 "begun": about.get("begun") if isinstance(about.get("begun"), str) else None,
             }
             row |= curve(sampled(run / METRICS), run / METRICS)
-        except RunError as problem:
-            row |= {"state": "damaged", "problem": str(problem)}
+        except Exception as problem:  # whatever a run's files hold, the others are listed
+            row |= {"state": "damaged", "problem": damage(run, problem)}
         return Known(look, row, about)
 
 
 def sampled(path: Path) -> list[bytes]:
     """Return some lines of a run's metrics, the last whole one with them."""
+    if not path.is_file():  # not there yet; or a pipe, which would be waited for
+        return []
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -191,6 +193,6 @@ def curve(lines: Sequence[bytes], path: Path) -> dict[str, Any]:
             return {}
         numbers = [value if is_number(value := row.get(main)) else None for row in rows]
         number = int(rows[-1]["round"])
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         raise RunError(f"{path} is damaged (a line is no row of a run); restore it") from None
     return {"metric": words(main), "value": numbers[-1], "share": is_share(main), "spark": numbers, "round": number}

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from fedge.algorithms import ALGORITHMS
-from fedge.errors import RunError
+from fedge.errors import FedgeError, RunError, brief
 from fedge.experiment.config import Config
 from fedge.runner import files
 from fedge.runner.inspect import state_of
@@ -81,16 +81,16 @@ def selection(places: Sequence[Path], kind: str, folder: Path) -> dict[str, Any]
 
 def runs_in(folder: Path, depth: int = DEPTH) -> list[Path]:
     """List the run folders in a folder, in their order; links lead elsewhere and are left alone."""
-    if (folder / RUN).exists():
-        return [folder]
-    if depth == 0:
-        return []
     try:
-        below = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
+        if (folder / RUN).exists():
+            return [folder]
+        entries = os.scandir(folder) if depth else ()
+        below = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+        plan = plan_in(folder)
     except OSError:
         return []
-    plan = plan_in(folder)
-    planned = list(_read(plan).get("runs") or {}) if plan else []
+    runs = _read(plan).get("runs") if plan else None
+    planned = list(runs) if isinstance(runs, dict) else []
     below.sort(key=lambda name: planned.index(name) if name in planned else len(planned))
     return [run for name in below for run in runs_in(folder / name, depth - 1)]
 
@@ -102,13 +102,15 @@ def run_data(folder: Path, root: Path) -> dict[str, Any]:
     """Return what a page shows of one run; where its record is damaged, the sentence that says so."""
     name = str(folder.relative_to(root)) if folder != root else folder.resolve().name
     problem, about, rows = None, dict[str, Any](), list[Row]()
+    found = {"setting": None, "traffic": None, "waiting": None, **_history([], folder / METRICS)}
     try:
         about = read_about(folder)
+        found |= {"setting": _read(folder / SETTING) or None, **_ledger(folder / LEDGER)}
         rows = [row_of(line, folder / METRICS) for _, line in read_rows(folder / METRICS)]
-    except RunError as found:
-        problem = str(found)
-    config = about.get("config", {})
-    setting, result = _read(folder / SETTING), _read(folder / RESULT)
+        found |= _history(rows, folder / METRICS)
+    except Exception as wrong:  # whatever a record of somebody's holds, the others have a page
+        problem = damage(folder, wrong)
+    config, result = about.get("config", {}), _read(folder / RESULT)
     algorithm = str(config.get("algorithm", "unknown"))
     return {
         "name": name,
@@ -131,10 +133,15 @@ def run_data(folder: Path, root: Path) -> dict[str, Any]:
         "main": tested(rows[-1])[0] if rows else None,
         "reached": about.get("reached") if isinstance(about.get("reached"), dict) else None,
         "result": {key: result.get(key) for key in ("wall_seconds", "compile_seconds", "client_steps_per_second")},
-        **_history(rows),
-        "setting": setting or None,
-        **_ledger(folder / LEDGER),
+        **found,
     }
+
+
+def damage(folder: Path, problem: Exception) -> str:
+    """Say in one sentence why the record of a run cannot be shown."""
+    if isinstance(problem, FedgeError):
+        return str(problem)
+    return f"{folder} is damaged ({type(problem).__name__}: {brief(problem)}); restore it"
 
 
 def _text(value: Any) -> str | None:
@@ -175,7 +182,7 @@ def defaults_of(algorithm: str) -> Mapping[str, Any]:
     return Config.of({"algorithm": algorithm}).model_dump()
 
 
-def _history(rows: list[Row]) -> dict[str, Any]:
+def _history(rows: list[Row], path: Path) -> dict[str, Any]:
     """Turn rows into columns: a number for each row, None where a row has none."""
     kept = rows if len(rows) <= POINTS else [rows[n] for n in np.linspace(0, len(rows) - 1, POINTS).round().astype(int)]
     columns: dict[str, list[float | None]] = {}
@@ -184,7 +191,7 @@ def _history(rows: list[Row]) -> dict[str, Any]:
     for name in names:
         values = [row.get(name) for row in kept]
         if name == "bytes":
-            columns[name] = [float(sum(v for v in row["bytes"].values() if is_number(v))) for row in kept]
+            columns[name] = [_total(row["bytes"].values(), path) for row in kept]
         elif any(isinstance(value, list) for value in values):
             if (found := _list_column(values, of_clients=name.startswith("client_"))) is not None:
                 lists[name] = found
@@ -195,7 +202,17 @@ def _history(rows: list[Row]) -> dict[str, Any]:
 
 
 def is_number(value: Any) -> bool:
-    return isinstance(value, NUMBERS) and not isinstance(value, bool) and math.isfinite(value)
+    try:
+        return isinstance(value, NUMBERS) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an integer of hundreds of digits
+        return False
+
+
+def _total(values: Iterable[Any], path: Path) -> float:
+    """Add bytes up; each of them may be a number while their sum is none."""
+    if not is_number(total := sum(value for value in values if is_number(value))):
+        raise RunError(f"{path} is damaged (its bytes add up to no finite number); restore it")
+    return float(total)
 
 
 def _list_column(values: list[Any], *, of_clients: bool) -> dict[str, Any] | None:
@@ -207,7 +224,7 @@ def _list_column(values: list[Any], *, of_clients: bool) -> dict[str, Any] | Non
         return None
     width = len(last)
     each = lists if width <= SHOWN and not of_clients else None
-    shown = last if width <= MOST else np.quantile(numbers, np.linspace(0, 1, MOST)).tolist()
+    shown = last if width <= MOST else _plain(np.quantile(numbers, np.linspace(0, 1, MOST)))
     return {"count": width, "each": each, "last": shown, "sorted": width > MOST}
 
 
@@ -226,13 +243,13 @@ def _ledger(path: Path) -> dict[str, Any]:
     pairs = stored.get("edge_to_edge_links")
     for tier, found in stored.items():
         links = found.get("links") if isinstance(found, dict) else None
-        if not isinstance(links, list) or not links or not all(is_number(x) for x in links):
+        if not isinstance(links, list) or not links or not all(map(is_number, [*links, sum(links)])):
             continue
         traffic[tier] = {
             "total": sum(links),
             "links": len(links),
             "least": min(links),
-            "middle": float(np.median(links)),
+            "middle": _float(np.median(links)),
             "most": max(links),
             "each": links if len(links) <= MOST else None,
             "pairs": pairs if tier == "edge_to_edge" and len(links) <= MOST else None,

@@ -12,7 +12,7 @@ from fedge.errors import RunError
 from fedge.runner.inspect import summary
 from fedge.runner.rows import tested
 from fedge.view.numbers import metric_text, words
-from fedge.view.page_data import changed_keys, keys_that_differ, runs_in
+from fedge.view.page_data import changed_keys, damage, keys_that_differ, runs_in
 from fedge.view.tables import blocks
 
 DAMAGED = "damaged"
@@ -37,9 +37,9 @@ def _line(place: Path, folder: Path) -> Line:
         about, problem = summary(place), None
         row = about["final"]
         main = tested(row)[0] if row else None
-        changed = changed_keys(about["config"])
-    except RunError as found:
-        about, problem, row, main, changed = {}, str(found), None, None, []
+        changed, result = changed_keys(about["config"]), _result(row, main)
+    except Exception as found:  # whatever a run's files hold, the others are listed
+        about, problem, row, main, changed, result = {}, damage(place, found), None, None, [], ""
     config = about.get("config", {})
     return {
         "name": name,
@@ -55,12 +55,12 @@ def _line(place: Path, folder: Path) -> Line:
         "begun": about["begun"] if isinstance(about.get("begun"), str) else None,
         "problem": problem,
         "config": config,
-        "row": row,
+        "result": result,
     }
 
 
 def to_json(lines: Sequence[Line]) -> list[Line]:
-    return [{key: value for key, value in line.items() if key not in ("row", "changed", "config")} for line in lines]
+    return [{key: value for key, value in line.items() if key not in ("result", "changed", "config")} for line in lines]
 
 
 def to_csv(lines: Sequence[Line]) -> str:
@@ -105,7 +105,7 @@ def _cells(line: Line) -> list[str]:
     """Write a run for people, in the order of `HEADS`."""
     differs = " ".join(f"{key}={value}" for key, value in line["differs"].items())
     return [
-        line["name"], line["state"], line["algorithm"] or "", _result(line["row"], line["metric"]), _length(line),
+        line["name"], line["state"], line["algorithm"] or "", line["result"], _length(line),
         (line["begun"] or "")[:16].replace("T", " "), differs,
     ]  # fmt: skip
 
