@@ -94,7 +94,7 @@ def test_a_comparison_survives_every_death(tmp_path, one_program):
         return fedge.compare(["fedavg", "hierfavg"], out=folder, **KEYS | {"rounds": 1, "model": "mlp"})
 
     count, expected = deaths(tmp_path / "whole", live), outcome(tmp_path / "whole")
-    for moment in range(0, count, 3):
+    for moment in range(count):
         folder = tmp_path / str(moment)
         with reaper.strikes(folder, moment):
             live(folder)
