@@ -69,7 +69,8 @@ def main() -> None:
             f"| {number} | {wall:.1f} | {walls:.1f} | {walls / wall:.1f} | {cpu:.1f} | {cpus:.1f} | {cpus / cpu:.1f} |"
         )
     wall = statistics.median(b[0] / a[0] for a, b in found)
-    print(f"\nMedian: {wall:.1f} times faster by the clock. A shared machine: ratios count, seconds do not.\n")
+    said = "One turn" if given.turns == 1 else "Median"
+    print(f"\n{said}: {wall:.1f} times faster by the clock. A shared machine: ratios count, seconds do not.\n")
     print(
         f"Made by `python benchmarks/sweep.py --settings {given.settings} --seeds {given.seeds} --turns {given.turns}`."
     )

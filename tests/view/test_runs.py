@@ -15,6 +15,8 @@ from fedge.cli import app
 from fedge.errors import RunError
 from fedge.experiment.config import Config
 from fedge.runner import files
+from fedge.studies.interval import Interval
+from fedge.studies.sweep_table import Line, csv_of
 from fedge.view import overlay, run_list, selected
 from fedge.view.trackers import numbers_of
 
@@ -163,6 +165,22 @@ def test_every_number_comes_out_as_csv(runs):
     assert float(last["accuracy"]) == row["accuracy"]
     assert int(last["bytes"]) == sum(row["bytes"].values())
     assert int(last["bytes_client_to_edge"]) == row["bytes"]["client_to_edge"]
+
+
+def test_text_is_no_formula_of_a_spreadsheet(one, tmp_path):
+    """A number is one whatever its sign: here a metric below 0."""
+    for data in ("=1+1", "@sum"):
+        copied(one, tmp_path / data, {"data": data}, -0.85)
+    exported, listed = call("export", tmp_path, "--to", "csv").stdout, call("list", tmp_path, "--format", "csv").stdout
+    for text in (
+        exported,
+        listed,
+        csv_of([Line({"data": "=1+1"}, 2, 0, "loss", {"loss": Interval(-0.5, -0.6, -0.4, 0.1)}, None)]),
+    ):
+        lines = list(csv.DictReader(io.StringIO(text)))
+        assert lines[0]["data"] in ("'=1+1", "'@sum")
+        assert not any(line.startswith(("=", "@")) for line in text.splitlines())
+        assert float(next(lines[0][name] for name in ("accuracy", "value", "loss") if name in lines[0])) < 0
 
 
 def test_a_table_for_latex_has_a_line_for_each_setting(runs, tmp_path):

@@ -57,7 +57,7 @@ class _Columns:
 
     def complain(self, row: list[str], number: int) -> DataError:
         """Say which columns of this row hold no number."""
-        words = [c for c in self.features if not _is_number(row[c])]
+        words = [c for c in self.features if not reads_as_number(row[c])]
         missing = [c for c in words if row[c].strip().lower() in MISSING]
         if missing:
             return self.missing(missing[0], number)
@@ -124,7 +124,7 @@ def _word(columns: _Columns, row: list[str], column: int, number: int) -> str:
     return word
 
 
-def _is_number(word: str) -> bool:
+def reads_as_number(word: str) -> bool:
     try:
         float(word)
     except ValueError:
@@ -134,7 +134,7 @@ def _is_number(word: str) -> bool:
 
 def _hint(names: list[str]) -> str:
     """Tell what is wrong with a first line that names no columns."""
-    if all(map(_is_number, names)):
+    if all(map(reads_as_number, names)):
         return "; the first line must name the columns"
     other = next((mark for mark in (";", "\t") if len(names) == 1 and mark in names[0]), None)
     return "" if other is None else f"; separate values by commas instead of {'tabs' if other == chr(9) else other}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedge.core.objective import TASKS, Objective
+from fedge.data.csv_file import reads_as_number
 from fedge.data.own_data import is_table
 from fedge.errors import ConfigError, brief, suggestion
 
@@ -108,7 +109,7 @@ def _limit(name: str) -> _Limit:
 def part_target(given: dict[str, Any]) -> dict[str, Any]:
     """Take `target=WORD`, where data are a table, for the column that is predicted: `target_column=WORD`."""
     word = given.get("target")
-    if not isinstance(word, str) or _is_number(word):
+    if not isinstance(word, str) or reads_as_number(word):
         return given
     if not is_table(str(given.get("data"))):
         raise ConfigError(
@@ -119,11 +120,3 @@ def part_target(given: dict[str, Any]) -> dict[str, Any]:
         raise ConfigError(f"target={brief(word)} and target_column={brief(given['target_column'])} both name the "
                           "column that is predicted; give one of them")  # fmt: skip
     return {key: value for key, value in given.items() if key != "target"} | {"target_column": word}
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True

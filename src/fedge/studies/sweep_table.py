@@ -5,13 +5,12 @@ A setting of which a seed diverged has no mean, since that of the others would f
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from fedge.runner.rows import NUMBERS, Row, tested
+from fedge.studies.csv_text import csv_text
 from fedge.studies.grid import axes_of
 from fedge.studies.interval import Interval, interval
 from fedge.studies.stored_plan import Plan
@@ -90,10 +89,8 @@ def csv_of(lines: list[Line]) -> str:
     keys = list(dict.fromkeys(key for line in lines for key in line.setting))
     names = list(dict.fromkeys(name for line in lines for name in line.columns))
     heads = [part for name in names for part in (name, f"{name}_ci95")]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     extra = ["reached"] if any(line.reached is not None for line in lines) else []
-    writer.writerow([*keys, "seeds", "diverged", *extra, *heads])
+    rows: list[list[Any]] = [[*keys, "seeds", "diverged", *extra, *heads]]
     for line in lines:
         cells = [line.setting.get(key, "") for key in keys] + [
             line.seeds,
@@ -103,6 +100,6 @@ def csv_of(lines: list[Line]) -> str:
         for name in names:
             found = line.columns.get(name)
             bounded = found is not None and math.isfinite(found.half)
-            cells += ["" if found is None else repr(found.mean), repr(found.half) if found and bounded else ""]
-        writer.writerow(cells)
-    return text.getvalue()
+            cells += [found.mean if found else None, found.half if found and bounded else None]
+        rows.append(cells)
+    return csv_text(rows)

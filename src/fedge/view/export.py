@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
 from typing import Any
 
 from fedge.runner import files
+from fedge.studies.csv_text import csv_text
 from fedge.studies.sweep_table import Outcome, lines_of
 from fedge.view.selected import Page, usable
 from fedge.view.sweep_table import latex_of
@@ -19,20 +18,18 @@ def to_csv(page: Page) -> str:
     runs, keys = usable(page), page["differing"]
     names = list(dict.fromkeys(name for run in runs for name in run["columns"]))
     tiers = list(dict.fromkeys(tier for run in runs for tier in run["tiers"]))
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["run", *keys, *names, *(f"bytes_{tier}" for tier in tiers)])
+    lines: list[list[Any]] = [["run", *keys, *names, *(f"bytes_{tier}" for tier in tiers)]]
     for run in runs:
         own = [run["name"], *(run["apart"].get(key) for key in keys)]
         columns = [run["columns"].get(name) for name in names] + [run["tiers"].get(tier) for tier in tiers]
         for place in range(len(run["columns"]["round"])):
-            writer.writerow(["" if cell is None else cell for cell in own] + [_cell(c, place) for c in columns])
-    return text.getvalue()
+            lines.append([*own, *(_cell(column, place) for column in columns)])
+    return csv_text(lines)
 
 
 def _cell(column: list[float | None] | None, place: int) -> Any:
     value = column[place] if column else None
-    return "" if value is None else int(value) if value == int(value) and abs(value) < 2**53 else repr(value)
+    return int(value) if value is not None and value == int(value) and abs(value) < 2**53 else value
 
 
 def to_latex(page: Page) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 from fedge.errors import RunError
 from fedge.runner.inspect import summary
 from fedge.runner.rows import tested
+from fedge.studies.csv_text import csv_text
 from fedge.view.numbers import metric_text, words
 from fedge.view.page_data import changed_keys, damage, keys_that_differ, runs_in
 from fedge.view.tables import blocks
@@ -67,17 +66,9 @@ def to_csv(lines: Sequence[Line]) -> str:
     """Write a line for each run, with a column for each key that sets runs apart."""
     keys = list(dict.fromkeys(key for line in lines for key in line["differs"]))
     heads = ["name", "state", "algorithm", "metric", "value", "round", "rounds", "begun"]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*heads, *(key for key in keys if key not in heads)])
-    for line in lines:
-        writer.writerow([_cell(line[head]) for head in heads]
-                        + [_cell(line["config"].get(key)) for key in keys if key not in heads])  # fmt: skip
-    return text.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    return "" if value is None else value
+    own = [key for key in keys if key not in heads]
+    rows = [[line[head] for head in heads] + [line["config"].get(key) for key in own] for line in lines]
+    return csv_text([[*heads, *own], *rows])
 
 
 HEADS = ("run", "state", "algorithm", "result", "round", "begun", "differs in")
