@@ -33,7 +33,7 @@ def test_clients_and_cells_are_enough_for_a_whole_tree():
     fleet = made(clients=20, cells=3)
     assert addresses(fleet) == {f"{n}": f"127.0.0.1:{7400 + i}" for i, n in enumerate([CLOUD, *map(edge, range(3))])}
     assert [len(node.names) for node in fleet.hosts_of_clients] == [3, 3, 3, 3, 3, 3, 2]  # at most 8 processes
-    assert fleet.deadline == (2 * 4 * 600, 600, 300)  # edge_rounds=4
+    assert fleet.deadline == (2 * 4 * 600, 600)  # edge_rounds=4
     assert made("[fleet]\nper_process = 2\nport = 9000").at(client(5)).label == "clients-4-5"
 
 
@@ -110,7 +110,8 @@ def test_a_node_is_found_by_its_name_or_told_missing():
     ("[[client]]\nclients = '5-0'", r"\[\[client\]\] #1 clients = 5-0 cannot be: clients are written as"),
     ("[quorum]\nedge = 1.5", r"\[quorum\] edge = 1.5 cannot be: input should be less than or equal to 1"),
     ("[quorum]\nclient = 0.5", r"\[quorum\] has unknown key 'client'"),
-    ("[deadline]\nedge = 10", "edge = 10 and client = 300 must become shorter from tier to tier"),
+    ("[deadline]\ncloud = 10", "cloud = 10 must be longer than edge = 600"),
+    ("[deadline]\nclient = 10", r"\[deadline\] has unknown key 'client'"),
     ("[deadline]\nedge = '10'", r"\[deadline\] edge = 10 cannot be: input should be a valid number"),
     ("[fleet]\nname = 'My fleet'", "name = My fleet cannot be: a fleet's name has lower-case letters"),
     ("[fleet]\nport = 64999\n[run]\nclients = 1000\ncells = 900\nalgorithm='hierfavg'", "leaves too few ports"),

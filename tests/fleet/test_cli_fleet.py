@@ -82,12 +82,14 @@ def test_status_needs_the_operators_folder(tmp_path):
     assert (done.exit_code, done.stderr.count("identity.pem is missing; make the folder with")) == (6, 1)
 
 
-def test_up_refuses_an_address_that_is_taken_before_it_starts_anything(tmp_path):
+def test_up_refuses_an_address_that_is_taken_before_it_starts_anything(tmp_path, free_port):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         file = tmp_path / "fleet.toml"
         edges = f"""[[edge]]\nnumber = 0\naddress = "127.0.0.1:{port}"\n[[edge]]\nnumber = 1\n"""
-        file.write_text(f"""[run]\nalgorithm = "sdfeel"\nclients = 2\ncells = 2\n{edges}[fleet]\nport = 60010\n""")
+        file.write_text(
+            f"""[run]\nalgorithm = "sdfeel"\nclients = 2\ncells = 2\n{edges}[fleet]\nport = {free_port}\n"""
+        )
         done = call("up", str(file), "--out", str(tmp_path / "run"))
     assert done.exit_code == 6
     assert f"edge 0 cannot listen at 127.0.0.1:{port} (Address already in use" in done.stderr

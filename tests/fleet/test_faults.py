@@ -1,5 +1,6 @@
 """What a fleet does without some of its nodes, and with some that come back."""
 
+import time
 from dataclasses import replace
 
 import jax
@@ -12,6 +13,9 @@ from fedge.fleet.client import Clients, samples_of
 from fedge.fleet.cloud import Cloud
 from fedge.fleet.gossip import GossipEdge
 from fedge.fleet.kept import Kept
+from fedge.fleet.split import GRADIENT
+from fedge.fleet.split_cell import Upper
+from fedge.fleet.split_client import SplitClients
 from fedge.fleet.work import Work
 from fedge.net.gather import Patience
 from fedge.net.hub import Hub
@@ -137,6 +141,42 @@ def test_links_that_are_cut_after_a_round_are_there_again_in_the_next(algorithm)
         found.cloud.told = cut
         after, _ = found.cloud.rounds(made.start, 0, 2)
     assert distance(made.evaluated(after), made.evaluated(expected)) < 1e-12
+
+
+def test_a_client_that_comes_back_in_the_middle_of_its_steps_is_not_waited_for(monkeypatch, caplog):
+    """A gradient was lost with its link; without the client the edge round ends long before its deadline."""
+    made = small(algorithm="hiersfl", clients=3, cells=1)
+    step, answer, hubs, lost = Upper.step, SplitClients.next, [], []
+
+    def lose(clients, message):
+        if message.kind == GRADIENT and message.receiver == client(1) and not lost:
+            lost.append(message)
+            return None
+        return answer(clients, message)
+
+    def cut(upper, *given):
+        if hubs:
+            hub = hubs.pop()
+            before = hub.link(client(1))
+            hub.detach(before)
+            while hub.link(client(1)) in (None, before):
+                time.sleep(0.01)
+        return step(upper, *given)
+
+    monkeypatch.setattr(Upper, "step", cut)
+    monkeypatch.setattr(SplitClients, "next", lose)
+    patience = replace(HALF, deadline=3000.0)
+    with fleet(made, per_process=1, clients_patience=patience) as found:
+        hubs.append(found.hubs[edge(0)])
+        found.cloud.rounds(made.start, 0, 1)
+    assert "goes on without client 1 in round 1, edge round 1: it was lost in the middle of its steps" in caplog.text
+    assert not any(hub._awaited or hub._arrived for hub in found.hubs.values())
+
+
+def test_steps_share_the_deadline_of_their_edge_round():
+    left = HALF.until(time.monotonic() - 1)
+    assert (left.deadline, left.quorum) == (0.0, HALF.quorum)
+    assert 0 < HALF.until(time.monotonic() + 9).deadline <= 9
 
 
 class KilledError(Exception):

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 import fedge
 
 pytest.importorskip("grpc")
-KEYS = {"algorithm": "hierfavg", "clients": 3, "cells": 1, "rounds": 4, "local_steps": 2, "edge_rounds": 1,
+KEYS = {"algorithm": "hierfavg", "clients": 3, "cells": 1, "rounds": 40, "local_steps": 2, "edge_rounds": 1,
         "data": "fashion-mini", "checkpoint_every": 1, "devices": 1}  # fmt: skip
 LONG = 240.0  # seconds for what takes a few, on a machine that is busy
 
@@ -65,6 +65,7 @@ def test_a_fleet_that_is_killed_leaves_nobody_behind_and_goes_on_to_the_same_mod
     os.kill(first.pid, signal.SIGKILL)
     first.communicate()
     until(lambda: not those_of(tmp_path))
+    assert 0 < len((out / "metrics.jsonl").read_text().splitlines()) < KEYS["rounds"]  # there is something to resume
 
     again = started(tmp_path, *words, "--resume", str(out))
     said, problems = again.communicate(timeout=LONG)

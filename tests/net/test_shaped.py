@@ -18,7 +18,7 @@ def test_a_transfer_takes_its_bytes_over_its_rate(tmp_path, capsys):
         with capsys.disabled():
             print(f"\nNOT TESTED: {why}")
         pytest.skip(why)
-    rate, size = 40e6, 2_000_000
+    rate, size = 40e6, 8_000_000
     authority = Authority.create("shaped")
     for name in (CLOUD, client(0)):
         authority.issue(name).save(tmp_path / str(name))

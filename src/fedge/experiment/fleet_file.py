@@ -7,7 +7,7 @@
 [[client]]   clients = "0-19", those of one process
 [monitor]    address, listen: for an algorithm without a cloud, who listens to its edges
 [quorum]     cloud, edge: the share of those below that is enough at a deadline
-[deadline]   cloud, edge, client: seconds
+[deadline]   cloud, edge: seconds
 """
 
 from __future__ import annotations
@@ -154,12 +154,12 @@ def _one_address_each(nodes: Iterable[Node]) -> None:
 
 def _deadlines(given: DeadlineTable, config: Config) -> Tiers:
     cloud = 2 * config.edge_rounds * given.edge if given.cloud is None else given.cloud
-    if not cloud > given.edge > given.client:
+    if not cloud > given.edge:
         raise ConfigError(
-            f"[deadline] cloud = {cloud:g}, edge = {given.edge:g} and client = {given.client:g} must become shorter "
-            "from tier to tier: whoever waits for others must wait longer than they do"
+            f"[deadline] cloud = {cloud:g} must be longer than edge = {given.edge:g}: whoever waits for others must "
+            "wait longer than they do"
         )
-    return Tiers(cloud, given.edge, given.client)
+    return Tiers(cloud, given.edge)
 
 
 def toml_of(fleet: Fleet) -> str:

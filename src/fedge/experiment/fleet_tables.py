@@ -13,7 +13,7 @@ from fedge.errors import ConfigError, brief, suggestion
 from fedge.net.certificates import RUN
 
 PORT = 7400
-CLIENT_SECONDS, EDGE_SECONDS = 300.0, 600.0  # generous: a first round compiles its programs
+EDGE_SECONDS = 600.0  # generous: a first round compiles its programs
 
 
 def _address(text: str) -> str:
@@ -79,7 +79,6 @@ class QuorumTable(_Table):
 class DeadlineTable(_Table):
     cloud: Seconds | None = None
     edge: Seconds = EDGE_SECONDS
-    client: Seconds = CLIENT_SECONDS
 
 
 class FleetFile(_Table):

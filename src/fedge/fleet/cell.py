@@ -84,8 +84,7 @@ class Cell:
         names = {client(i): i for i in clients}
         places = {name: Place(name, turn.number, turn.edge_round) for name in names}
         asks: Asks = {
-            name: Message(START, self.hub.me, name, turn.number, turn.edge_round, tensors=tensors, masks=masks,
-                          facts={"seconds": patience.deadline})
+            name: Message(START, self.hub.me, name, turn.number, turn.edge_round, tensors=tensors, masks=masks)
             for name in names
         }  # fmt: skip
         form = work.form(self.cell, work.way.uplink, client=True)

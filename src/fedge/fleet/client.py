@@ -1,4 +1,4 @@
-"""A client process holds the samples of its clients and nothing else; their edge says when one is to train.
+"""A client trains with its own samples, and when its edge says so; a process may host several.
 
     start       edge → client: the model, or the clients' part of it    then local_steps with its own samples
     update      client → edge: the same part, trained

@@ -10,6 +10,7 @@ from then on, nor does what its half has become.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import jax.numpy as jnp
@@ -23,6 +24,7 @@ from fedge.fleet.split import ACTIVATIONS, AT_CUT, GRADIENT, Cutting
 from fedge.fleet.work import Numbers, Work
 from fedge.net.gather import Asks, Patience, gather
 from fedge.net.hub import Hub, Place
+from fedge.net.link import Link
 from fedge.net.names import Name, client
 from fedge.net.tally import LABELS
 from fedge.net.wire import Message
@@ -36,6 +38,13 @@ class SplitCell(Cell):
         self.cut = Cutting(work, cell)
 
     def edge_round(self, model: Numbers, turn: Turn, patience: Patience) -> Trained:
+        try:
+            return self._steps(model, turn, patience, time.monotonic() + patience.deadline)
+        finally:  # what came of a round that failed is not of the next try
+            self.hub.forget(lambda place: (place.round, place.edge_round) == (turn.number, turn.edge_round))
+
+    def _steps(self, model: Numbers, turn: Turn, patience: Patience, end: float) -> Trained:
+        """Make an edge round; all of its steps have the time until its end."""
         work, steps = self.work, self.work.schedule.local_steps
         clients = work.participants(self.cell, turn.number * work.schedule.edge_rounds + turn.edge_round)
         start, tensors = self.handed(model, turn)
@@ -46,18 +55,18 @@ class SplitCell(Cell):
             client(i): Message(START, self.hub.me, client(i), turn.number, turn.edge_round, tensors=tensors)
             for i in clients
         }
-        present, loss = clients, 0.0
+        present, loss, over = clients, 0.0, dict[Name, Link | None]()
         for step in range(steps):
-            present = self._exchange(turn, step, present, asks if step == 0 else {}, upper, patience, len(clients))
+            left = patience.until(end)
+            present = self._exchange(turn, step, present, asks if step == 0 else {}, upper, left, len(clients), over)
             loss += upper.step(present, self.shares(present)) / steps
         accept = Acceptance({}, ("seconds",))
         places = {client(i): Place(client(i), turn.number, turn.edge_round, steps) for i in present}
-        ended = gather(self.hub, places, {}, patience, len(clients), accept)
+        ended = gather(self.hub, places, {}, patience.until(end), len(clients), accept, over=over)
         came = self.required(turn, present, len(clients), ended, patience, accept.not_finite)
         models = [half | self.arrived(half, ended.answers[client(i)]) for i in came]
         folded = self.folded(half, self.shares(came), models)
         seconds = max(float(ended.answers[client(i)].facts["seconds"]) for i in came)
-        self.hub.forget(lambda place: (place.round, place.edge_round) == (turn.number, turn.edge_round))
         return Trained(folded | {path: np.asarray(w) for path, w in upper.weights.items()}, loss, seconds)
 
     def _await(self, turn: Turn, clients: list[int]) -> None:
@@ -70,7 +79,7 @@ class SplitCell(Cell):
 
     def _exchange(
         self, turn: Turn, step: int, present: list[int], asks: Asks, upper: Upper, patience: Patience,
-        asked: int,
+        asked: int, over: dict[Name, Link | None],
     ) -> list[int]:  # fmt: skip
         """Take activations and give gradients; return the clients that are still there."""
         accept = Acceptance({}, ())
@@ -88,7 +97,7 @@ class SplitCell(Cell):
             return problem
 
         places = {client(i): Place(client(i), turn.number, turn.edge_round, step) for i in present}
-        found = gather(self.hub, places, asks, patience, asked, take)
+        found = gather(self.hub, places, asks, patience, asked, take, over=over)
         came = self.required(turn, present, asked, found, patience, accept.not_finite)
         for i in came if upper.in_order else ():
             answer(client(i), found.answers[client(i)])

@@ -11,11 +11,10 @@ from fedge.net.names import OPERATOR, Name
 
 
 class Tiers(NamedTuple):
-    """This is a number for each tier."""
+    """This is a number for each tier that waits for another."""
 
     cloud: float
     edge: float
-    client: float
 
 
 class Quorum(NamedTuple):
@@ -58,7 +57,7 @@ class Fleet:
     name: str
     run: Mapping[str, Any]  # as `fedge run` takes them
     nodes: tuple[Node, ...]
-    deadline: Tiers  # seconds for a global round, for an edge round, for a client's work in one
+    deadline: Tiers  # seconds for a global round, and for an edge round
     quorum: Quorum
     node: str | None = None  # label of the process whose part of the file this is; None: it is the whole
 

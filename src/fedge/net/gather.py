@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fedge.net.hub import Hub, Place
 from fedge.net.link import DROPPED, Link
@@ -24,6 +24,10 @@ class Patience:
     def enough(self, asked: int) -> int:
         """Count how many of those asked are enough: at least one, and at least the quorum."""
         return max(1, math.ceil(self.quorum * asked - 1e-9))
+
+    def until(self, end: float) -> Patience:
+        """Return the same with what is left until some time."""
+        return replace(self, deadline=max(0.0, end - time.monotonic()))
 
 
 @dataclass
@@ -48,14 +52,16 @@ def gather(
     hub: Hub, places: Mapping[Name, Place], asks: Asks, patience: Patience, asked: int,
     accept: Accept = lambda name, message: None, pulse: Callable[[float], None] = lambda part: None,
     earlier: Callable[[Name, Link], list[Message]] = lambda name, link: [],
+    over: dict[Name, Link | None] | None = None,
 ) -> Gathered:  # fmt: skip
     """Collect an answer for each place. Who is among `asks` is sent this message (None: nothing), again when it comes
     back; who is not and is lost is missing at once. The quorum is of `asked`.
 
     `pulse` hears now and then what part is there; `earlier` are messages that go before what is asked over a link.
+    `over` keeps, from one gathering to the next, the link over which each was asked; on another one it knows nothing.
     """
-    found, sent = Gathered(), dict[Name, Link | None]()
-    for name in places.keys() - asks.keys():
+    found, sent = Gathered(), {} if over is None else over
+    for name in places.keys() - asks.keys() - sent.keys():
         sent[name] = hub.link(name)
     began = time.monotonic()
     alone_since: float | None = None
@@ -77,7 +83,7 @@ def gather(
         if hub.leaving:
             raise LeavingError
     for name in waiting:
-        found.missing[name] = "it is lost" if hub.link(name) is None else f"nothing came in {patience.deadline:g} s"
+        found.missing[name] = "it is lost" if hub.link(name) is None else f"nothing came in {patience.deadline:.3g} s"
     gone = set(places.values())
     hub.forget(lambda place: place in gone)
     hub.progress.missing += len(found.missing)
