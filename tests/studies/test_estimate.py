@@ -17,6 +17,7 @@ from fedge.experiment.config import Config
 from fedge.studies.estimate import estimate, uncovered
 from fedge.theory.bound import bound
 from fedge.theory.constants import bounds, verdict
+from fedge.view.theory import constants_table
 from tests.helpers import toy
 
 KEYS = {
@@ -116,6 +117,7 @@ def test_each_paper_has_its_own_constants():
     assert bounds(m)["fixed"].terms["norm of the model"] == pytest.approx(
         24 * max(p.curvature for p in m.found) ** 2 * (m.found[0].norm2 + m.found[1].norm2) / 2
     )
+    assert "L is the largest of 4 of 4 clients" in str(constants_table(found["hist"]).caption)
     split = found["hiersfl"]
     assert split.measurements.cut == 1
     most = [max(p.layer_gradient2[n] for p in split.measurements.found) for n in (0, 1)]

@@ -1,20 +1,26 @@
 """The planner: its pick is that of a whole grid, the same after a death, within its budget, and shows what it may."""
 
 import json
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import fedge
 from fedge.cli import app
+from fedge.cost.clock import late_factors
 from fedge.errors import ConfigError
 from fedge.experiment.build import experiment
 from fedge.experiment.config import Config
 from fedge.runner.cache import ProgramCache
 from fedge.runner.prepare import Given
+from fedge.studies.answer import Answer, Final
+from fedge.studies.choices import Choices, make_choices
 from fedge.studies.exposure import exposure
 from fedge.studies.planner import Planner, plan
-from fedge.studies.question import split
+from fedge.studies.question import Question, split
+from fedge.studies.race import Result, Standing
 from fedge.studies.sensitivity import RATES, rates_of, with_rate
 from fedge.studies.trials import OF_CLIENTS, Energy, Trial
 from tests.helpers import small
@@ -270,6 +276,19 @@ def test_a_network_of_a_file_says_cells_links_and_costs(tmp_path):
     assert {change["rate"] for change in answer["recommended"]["changes"]} == set(MEANS)
     assert (tmp_path / "plan" / "front.png").stat().st_size > 1000
     assert "fresh seeds reached accuracy 20.0%" in done.stdout
+    planned = json.loads((tmp_path / "plan" / "plan.json").read_text())
+    for change, said in [({"code": "0"}, "other source files of fedge"), ({"jax": "0"}, "another version of JAX")]:
+        other = planned | {"made_with": planned["made_with"] | change}
+        (tmp_path / "plan" / "plan.json").write_text(json.dumps(other))
+        done = call("--resume", tmp_path / "plan")
+        assert (done.exit_code, done.stderr.count("\n")) == (4, 1), done.output
+        assert f"was begun with {said}; go on with that" in done.stderr
+    (tmp_path / "plan" / "plan.json").write_text(json.dumps(planned))
+    assert call("--resume", tmp_path / "plan").exit_code == 0
+    place.write_text(place.read_text().replace("step_seconds = 0.02", "step_seconds = 0.03"))
+    done = call("--resume", tmp_path / "plan")
+    assert (done.exit_code, done.stderr.count("\n")) == (4, 1), done.output
+    assert "was begun with other data, another model, task or network" in done.stderr
 
 
 def test_energy_is_what_clients_compute_and_send():
@@ -283,6 +302,97 @@ def test_energy_is_what_clients_compute_and_send():
     made = experiment(half)
     own = Trial({}, made, Energy(client_watts=1.0), 0).spent(1)
     assert own.energy == pytest.approx(4 * 2 * made.clock.rates.step_seconds)  # half of the clients, two steps each
+
+
+def test_energy_counts_slow_devices_and_late_ones():
+    """A device that is twice as slow, or late by as much, computes twice as long: 2 local steps, in each edge round."""
+    trial = trial_of(device_spread=1.0, straggle=0.5, participation=0.5, local_steps=2, seed=3)
+    clock, seconds = trial.made.clock, 0.0
+    for number in range(6):  # three rounds of two edge rounds
+        late = late_factors(3, number, 7, 0.5)
+        for client in np.concatenate(clock.ledger.participants(number)):
+            seconds += 2 * clock.rates.step_seconds * clock.slowness[0][client] * late[client]
+    sent = sum(trial._costs.after(3).sent.get(tier, 0) for tier in OF_CLIENTS)
+    assert trial.spent(3).energy == pytest.approx(2.0 * seconds + 0.5 * sent / 1e6, rel=1e-12)
+
+
+def test_a_setting_that_costs_nothing_does_not_race():
+    """At cut=0 clients compute nothing, so without joules_per_mb their energy is 0 and a race would never end."""
+    keys = FIXED | {"target": 0.2, "algorithm": "hierfavg,hiersfl", "cut": "0", "lr": 0.1, "exclude": "none",
+                    "minimise": "energy", "client_watts": 2.0}  # fmt: skip
+    found = planner(keys)
+    assert found.refused == {"hiersfl": "it costs nothing of what is to be small (energy); add joules_per_mb"}
+    assert [name for name, _ in found.candidates] == ["hierfavg"]
+    assert not planner(keys | {"joules_per_mb": 0.1}).refused
+
+
+def test_fedavg_may_take_as_many_steps_between_averages_as_others_take():
+    axes = make_choices({"target": 0.5}, ("hidden", "top"), 4, linked=False).axes
+    products = {a * b for a in axes["hierfavg"]["local_steps"] for b in axes["hierfavg"]["edge_rounds"]}
+    assert axes["fedavg"]["local_steps"] == tuple(sorted(products)) == (2, 5, 8, 10, 20, 40, 80)
+    assert axes["fedavg"]["edge_rounds"] == (1,)
+    assert make_choices({"local_steps": [3, 4]}, ("top",), 4, linked=False).axes["fedavg"]["local_steps"] == (3, 4)
+
+
+def spread(seed, there=None):
+    """Make a setting whose clock differs from seed to seed; one that raced was at the target after `there` rounds."""
+    trial = trial_of(algorithm="hierfavg", device_spread=1.0, seed=seed)
+    trial.keys["algorithm"] = "hierfavg"
+    row = {"iteration": 0, "accuracy": 0.95, "loss": 0.1, "simulated_seconds": 1.0, "bytes": {}}
+    trial.rows = [] if there is None else [row | {"round": there}]
+    return trial
+
+
+def answer_of(tmp_path, ends):
+    """Make an answer from a race in which settings were there after 2, 3, … rounds, and these ends of their finals."""
+    trials = {name: spread(0, 2 + n) for n, name in enumerate(ends)}
+    finals = [Final(name, seed, "", 9, end, spread(seed)) for name in ends for seed, end in enumerate(ends[name], 1)]
+    return Answer(tmp_path, Question(), Choices({"hierfavg": {}}, {}), trials, {}, {}, finals, 0.1, 0, False)
+
+
+def test_costs_are_those_of_fresh_seeds_by_their_own_clocks(tmp_path):
+    found = answer_of(tmp_path, {"a": [4, 5], "b": [4, None], "c": []})
+    seconds = [spread(seed).spent(1).seconds for seed in range(3)]  # of a round; they are all alike
+    assert len(set(seconds)) == 3
+    assert found.costs["a"].seconds == pytest.approx((4 * seconds[1] + 5 * seconds[2]) / 2)
+    assert found.over_seeds("a")["seconds"]["mean"] == found.costs["a"].seconds
+    assert found.costs["b"].seconds == pytest.approx((4 * seconds[1] + 9 * seconds[2]) / 2)  # at least
+    assert found.over_seeds("b")["seconds"]["mean"] == pytest.approx(4 * seconds[1])
+    assert found.costs["c"].seconds == pytest.approx(4 * seconds[0])
+    assert found.recommended == "a"
+    lines = {line["name"]: line for line in found.to_json()["settings"]}
+    assert [lines[name]["rounds"] for name in "abc"] == [4.5, 6.5, 4]
+    assert [lines[name]["fresh_seeds"] for name in "abc"] == [{"of": 2, "reached": 2}, {"of": 2, "reached": 1}, None]
+    changes = found.to_json()["recommended"]["changes"]
+    halved = next(c for c in changes if (c["rate"], c["factor"]) == ("cpu_hz", 0.5))
+    own = [with_rate(spread(seed), "cpu_hz", 0.5).spent(3 + seed).seconds for seed in (1, 2)]
+    assert halved["seconds"] == pytest.approx(sum(own) / 2)
+
+
+def test_the_front_holds_settings_against_each_other_on_one_seed(tmp_path):
+    """All send and hold as much: who was there first beats the rest, whatever fresh seeds say."""
+    found = answer_of(tmp_path, {"a": [9, 9], "b": [1, 1], "c": []})
+    assert found.recommended == "b"
+    assert found.front == ["a"]
+    assert [line["front"] for line in found.to_json()["settings"] if line["name"] == "a"] == [True]
+
+
+@pytest.mark.parametrize(("room", "seeds"), [(71, ""), (72, "a"), (167, "aa"), (168, "ab"), (247, "ab"), (248, "abab")])
+def test_finalists_run_on_the_same_seeds_and_equally_long(monkeypatch, tmp_path, room, seeds):
+    """Finals of `a` may take 72 steps, thrice 3 rounds of 8, and take 32; those of `b` may take 96 and take 48."""
+    found = planner(FIXED | {"target": 0.5, "algorithm": "hierfavg", "lr": 0.1, "seeds": 2, "budget": 1000 + room})
+    trial, asked = found.candidates[0][1], []
+
+    def final(folder, name, trial, seed, most):
+        asked.append((name, most))
+        return Final(name, seed, "", most // 2, None, trial)
+
+    monkeypatch.setattr(found, "_final", final)
+    trials = SimpleNamespace(steps=1000, trials={"a": trial, "b": trial}, price=lambda name, rounds: rounds)
+    ends = {"a": Standing(3, 1.0, 3), "b": Standing(4, 1.0, 4)}
+    finals = found._finals(tmp_path, trials, Result(ends))
+    assert [f.name for f in finals] == list(seeds)
+    assert set(asked) <= {("a", 9), ("b", 12)}
 
 
 def test_what_is_seen_is_said():

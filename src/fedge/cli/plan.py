@@ -30,7 +30,6 @@ from fedge.studies.question import WORDS
 from fedge.view import terminal
 
 app = typer.Typer()
-OWN = "; ".join(f"{name}=: {what}" for name, what in WORDS.items())
 
 
 @app.command("plan", epilog=HINT)
@@ -101,7 +100,10 @@ def say(console: Console, found: dict[str, Any]) -> None:
 
     if found["recommended"] is not None:
         console.print(view.table(found))
-        terminal.say(console, "→ recommended, • on the front: no other is better in all of seconds, bytes and memory")
+        terminal.say(
+            console, "→ recommended, • on the front: in the race no other had less of seconds, bytes and memory"
+        )
+        terminal.say(console, "seeds: fresh ones that reached the target, of those that costs are means of")
     missed = view.not_reached(found)
     if missed.row_count:
         terminal.say(console, "\nnot at the target:")

@@ -26,7 +26,6 @@ from fedge.studies.trials import Energy, Spent, Trial, mean_of
 
 ANSWER, SETTINGS = "answer.json", "settings.csv"
 LONGER = 3  # times the rounds that the race took, for a seed that is unlucky
-COLUMNS = ("reached", "seconds", "bytes", "energy", "client_memory", "rounds", "best", "client_steps", "front", "fate")
 COMPARED = 6  # settings whose costs are recomputed with other rates
 
 
@@ -38,7 +37,17 @@ class Final(NamedTuple):
     folder: str  # below runs/
     rounds: int
     reached: int | None
-    spent: Spent | None  # up to the target
+    trial: Trial  # with this seed's clock
+
+    @property
+    def end(self) -> int:
+        """Return the round after which it was at the target, or else its last: it would have taken more."""
+        return self.rounds if self.reached is None else self.reached
+
+    @property
+    def spent(self) -> Spent:
+        """Return what it cost up to there, by the devices, links and delays of its own seed."""
+        return self.trial.spent(self.end)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,14 +72,21 @@ class Answer:
 
     @cached_property
     def costs(self) -> dict[str, Spent]:
-        """Return what each of them cost: the mean over fresh seeds where all of those got there, else in the race."""
-        return {name: mean_of([self.trials[name].spent(n) for n in self.rounds(name)]) for name in self.reached}
+        """Return what each of them cost: a finalist in the mean over its fresh seeds, another in the race.
 
-    def rounds(self, name: str) -> list[int]:
-        """List after how many rounds a setting was at the target: on each fresh seed, or else in the race."""
-        own = [f.reached for f in self.finals if f.name == name]
-        there = [n for n in own if n is not None]
-        return there if there and len(there) == len(own) else [self.reached[name]]
+        A fresh seed that did not get there counts with all it spent, so that such a mean is a lower bound.
+        """
+        return {name: mean_of([trial.spent(n) for trial, n in self.ends(name)]) for name in self.reached}
+
+    def ends(self, name: str) -> list[tuple[Trial, int]]:
+        """List the runs that a setting's cost is the mean of, and after how many rounds each ended."""
+        own = [(final.trial, final.end) for final in self.finals if final.name == name]
+        return own or [(self.trials[name], self.reached[name])]
+
+    @cached_property
+    def raced(self) -> dict[str, Spent]:
+        """Return what each cost in the race: on one seed, the same for all."""
+        return {name: self.trials[name].spent(rounds) for name, rounds in self.reached.items()}
 
     @cached_property
     def finalists(self) -> list[str]:
@@ -92,8 +108,11 @@ class Answer:
 
     @cached_property
     def front(self) -> list[str]:
-        """Name the settings that no other beats in everything: seconds, bytes, client memory, and energy."""
-        points = {name: self._point(name) for name in self.costs}
+        """Name the settings that no other beats in everything: seconds, bytes, client memory, and energy.
+
+        All are held against each other by what they cost in the race: means over other seeds would be unlike those.
+        """
+        points = {name: self._point(name) for name in self.raced}
 
         def beaten(name: str) -> bool:
             own = points[name]
@@ -101,10 +120,10 @@ class Answer:
                 other != own and all(a <= b for a, b in zip(other, own, strict=True)) for other in points.values()
             )
 
-        return sorted((name for name in points if not beaten(name)), key=self._price)
+        return sorted((name for name in points if not beaten(name)), key=lambda n: self.question.price(self.raced[n]))
 
     def _point(self, name: str) -> tuple[float, ...]:
-        spent = self.costs[name]
+        spent = self.raced[name]
         energy = (spent.energy,) if self.question.energy != Energy() else ()
         return (spent.seconds, spent.bytes, self.trials[name].client_memory, *energy)
 
@@ -125,7 +144,7 @@ class Answer:
     def over_seeds(self, name: str) -> dict[str, Any]:
         """Say what a setting's fresh seeds came to."""
         own = [f for f in self.finals if f.name == name]
-        there = [f.spent for f in own if f.spent is not None]
+        there = [f.spent for f in own if f.reached is not None]
         intervals = {key: _plain(interval([getattr(s, key) for s in there])) for key in Spent._fields if there}
         return {"seeds": [f.seed for f in own], "reached": len(there), **intervals, "runs": [f.folder for f in own]}
 
@@ -133,7 +152,7 @@ class Answer:
         """Compare the recommended setting with another on the seeds on which both got there."""
         pick = self.recommended
         both = [
-            {f.name: self.question.price(f.spent) for f in self.finals if f.seed == seed and f.spent is not None}
+            {f.name: self.question.price(f.spent) for f in self.finals if f.seed == seed and f.reached is not None}
             for seed in dict.fromkeys(f.seed for f in self.finals)
         ]
         gaps = [own[other] - own[pick] for own in both if pick in own and other in own]
@@ -143,6 +162,9 @@ class Answer:
         trial = self.trials[name]
         cost = self.costs.get(name)
         energy = self.question.energy != Energy()
+        ends = [] if cost is None else self.ends(name)
+        finals = [f.reached is not None for f in self.finals if f.name == name]
+        fresh = {"of": len(finals), "reached": sum(finals)} if finals else None  # None: its cost is that of the race
         return {
             "name": name,
             "keys": {key: trial.keys[key] for key in ("algorithm", *self.choices.axes[trial.keys["algorithm"]])},
@@ -151,7 +173,9 @@ class Answer:
             "bytes": None if cost is None else cost.bytes,
             "energy": cost.energy if cost is not None and energy else None,
             "client_memory": trial.client_memory,
-            "rounds": trial.reached or trial.rounds,
+            "rounds": trial.rounds if cost is None else sum(n for _, n in ends) / len(ends),
+            "fresh_seeds": fresh,
+            "race": None if cost is None else {key: getattr(self.raced[name], key) for key in ("seconds", "bytes")},
             "best": trial.best,
             "at_seconds": trial.spent(trial.reached or trial.rounds).seconds,
             "client_steps": trial.steps,
@@ -182,7 +206,7 @@ class Answer:
         if pick is None:
             return None
         near = sorted(self.reached, key=self._price)[:COMPARED]
-        compared = {name: (self.trials[name], self.rounds(name)) for name in dict.fromkeys([pick, *near])}
+        compared = {name: self.ends(name) for name in dict.fromkeys([pick, *near])}
         found = changes(pick, compared, self.question.price)
         limit = bottleneck(found, self.costs[pick].seconds)
         rivals = [name for name in self.finalists if name != pick]
@@ -207,23 +231,14 @@ class Answer:
         writer = csv.writer(text, lineterminator="\n")
         lines = self.to_json()["settings"]
         keys = list(dict.fromkeys(key for line in lines for key in line["keys"]))
-        columns = (
-            "reached",
-            "seconds",
-            "bytes",
-            "energy",
-            "client_memory",
-            "rounds",
-            "best",
-            "client_steps",
-            "front",
-            "fate",
-        )
-        writer.writerow([*keys, *columns, "exposes"])
+        columns = ("reached", "seconds", "bytes", "energy", "client_memory", "rounds", "best", "client_steps", "front",
+                   "fate")  # fmt: skip
+        writer.writerow([*keys, *columns, "fresh_seeds", "exposes"])
         for line in lines:
             cells = [line["keys"].get(key, "") for key in keys]
             cells += ["" if line[key] is None else line[key] for key in columns]
-            writer.writerow([*cells, " ".join(line["exposes"])])
+            fresh = line["fresh_seeds"] or {"reached": 0, "of": 0}
+            writer.writerow([*cells, f"{fresh['reached']}/{fresh['of']}", " ".join(line["exposes"])])
         return text.getvalue()
 
 

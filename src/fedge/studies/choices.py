@@ -90,9 +90,11 @@ def make_choices(asked: Mapping[str, Any], stages: Sequence[str], cells: int, *,
         known = declared_by(name).keys() | Config.model_fields.keys()
         own = {key: values for key, values in usual.items() if key in known and key not in given}
         if name in ALGORITHMS and not _has_edges(name):  # τ is the product, so one of both will do
-            own.pop("edge_rounds", None)
-            fixed_here = {} if "edge_rounds" in given else {"edge_rounds": (1,)}
-            own |= fixed_here
+            several_rounds = own.pop("edge_rounds", None)
+            if several_rounds is not None:
+                own["edge_rounds"] = (1,)
+                if "local_steps" in own:
+                    own["local_steps"] = tuple(sorted({a * b for a in own["local_steps"] for b in several_rounds}))
         several = {key: tuple(values) for key, values in given.items() if len(values) > 1 and key in known}
         axes[name] = own | several
     return Choices(axes, fixed)

@@ -28,7 +28,7 @@ from fedge.runner.loop import is_finite
 from fedge.runner.prepare import Given, Keys, Preparation, ready
 from fedge.runner.rows import read_rows
 from fedge.theory.constants import Constant, Measurements, as_numbers, bounds, constants, verdict
-from fedge.theory.probe import Measured, Probe
+from fedge.theory.probe import CURVED, Measured, Probe
 
 PROBES = 6
 SAME = 1e-4  # by which the weights of a run made again may differ, relatively: sums on another machine are rounded anew
@@ -49,6 +49,11 @@ class Estimate:
     @property
     def constants(self) -> list[Constant]:
         return constants(self.measurements)
+
+    @property
+    def curved(self) -> int:
+        """Count the clients whose curvature was found."""
+        return min(CURVED, self.measurements.topology.clients)
 
     def to_json(self) -> dict[str, Any]:
         m = self.measurements

@@ -3,7 +3,8 @@
     choices      what is possible (`choices.py`); what exposes what it must not, or does not fit, is left out
     race         settings train lap by lap, the worse half goes (`race.py`, `trials.py`)
     neighbours   of the winner, one key changed, race against it, until none is better
-    finals       the best train again on seeds the race has not seen: their mean is not flattered by having been chosen
+    finals       the best train again on seeds the race has not seen, each equally long; the pick is the best of their
+                 means, so its own is flattered by that choice among a few, and no longer by the race's
     answer       front, recommendation, what would change it (`answer.py`)
 
 The same question and seed give the same answer, killed and resumed or not.
@@ -19,6 +20,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from fedge.core.objective import Objective
 from fedge.data import Dataset
 from fedge.data.own_data import is_own
@@ -31,7 +34,7 @@ from fedge.experiment.target import Target
 from fedge.models import Model
 from fedge.runner import files, record
 from fedge.runner.cache import ProgramCache
-from fedge.runner.identity import canonical, digest_of
+from fedge.runner.identity import canonical, code_digest, digest_of, identity, objects
 from fedge.runner.prepare import Given, Keys, ready
 from fedge.runner.run import default_folder
 from fedge.runner.signals import StopRequest
@@ -49,6 +52,11 @@ ENGINES_KEPT = 16
 REFINED = 3  # times that neighbours of the best are raced
 SLACK = 2.0  # times the winner's cost that the best of each other algorithm may take
 RUNS = "runs"
+MADE_WITH = {  # what a plan is resumed with too, and in words what it was begun with where that is not so
+    "inputs": "other data, another model, task or network",
+    "code": "other source files of fedge",
+    "jax": "another version of JAX",
+}
 
 
 def plan(
@@ -75,7 +83,10 @@ def plan(
     with files.locked(folder):
         if resume is None:
             record.claim(folder, PLANNED)
-            files.write_json(folder / PLANNED, {"question": wanted, "sha256": digest_of(canonical(wanted))})
+            asked_for = {"question": wanted, "sha256": digest_of(canonical(wanted)), "made_with": planner.made_with}
+            files.write_json(folder / PLANNED, asked_for)
+        else:
+            _require_same(folder, planner.made_with)
         files.make_folder(folder / STATES)
         return planner.answer(folder)
 
@@ -89,6 +100,14 @@ def _read(folder: Path) -> dict[str, Any]:
             f"{folder / PLANNED} was changed since the plan was begun: its checksum does not hold; undo that"
         )
     return question
+
+
+def _require_same(folder: Path, now: dict[str, str]) -> None:
+    """Refuse to go on with a plan whose laps were trained with something else."""
+    then = files.read_json(folder / PLANNED).get("made_with")
+    changed = [said for key, said in MADE_WITH.items() if not isinstance(then, dict) or then.get(key) != now[key]]
+    if changed:
+        raise RunError(f"{folder} was begun with {' and '.join(changed)}; go on with that, or begin a new plan")
 
 
 class Planner:
@@ -109,6 +128,12 @@ class Planner:
         first = self.candidates[0][1]
         with ready(first.made.config, first.made.config.devices):
             self._untrained = untrained_value(first, self._cache)
+            made_of = objects(first.made, given.optimiser)
+            self.made_with = {
+                "inputs": identity(first.made.config.model_dump(), made_of, ""),
+                "code": code_digest(),
+                "jax": jax.__version__,
+            }
         _refuse_untrained(first.target, self._untrained)
 
     def _base(self, asked: Mapping[str, Any]) -> Experiment:
@@ -166,6 +191,9 @@ class Planner:
         if q.client_memory is not None and trial.client_memory > q.client_memory:
             need, most = trial.client_memory / 1e6, q.client_memory / 1e6
             self.refused[name] = f"a client needs {need:.3g} MB, more than {most:.3g} MB"
+        elif not q.price(trial.spent(trial.every)):  # a race in which all costs are 0 would never end
+            more = "; add joules_per_mb" if q.minimise == "energy" else ""
+            self.refused[name] = f"it costs nothing of what is to be small ({q.minimise}){more}"
         elif not trial.allowed(trial.every):
             self.refused[name] = f"its first test would come after the deadline of {q.deadline:g} s"
         else:
@@ -223,20 +251,24 @@ class Planner:
     # The finals
 
     def _finals(self, folder: Path, trials: Trials, result: Result) -> list[Final]:
-        """Run the best settings on fresh seeds, as ordinary runs, seed by seed while the budget lasts."""
+        """Run the best settings on fresh seeds, as ordinary runs, seed by seed while the budget lasts for all of them.
+
+        Of finalists for which not even one seed fits the dearest go.
+        """
         q = self._question
         there = {n: s.reached for n, s in result.standing.items() if s.reached is not None}
         order = sorted(there, key=lambda name: trials.price(name, there[name]))[: q.finalists]
+        most = {name: LONGER * there[name] * trials.trials[name].made.job.steps_per_round for name in order}
+        while order and sum(most[name] for name in order) > q.budget - trials.steps:
+            order.pop()
         found: list[Final] = []
         for seed in range(self._seed + 1, self._seed + 1 + q.seeds):
+            if sum(most[name] for name in order) > q.budget - trials.steps:
+                break
             for name in order:
-                trial, rounds = trials.trials[name], there[name]
-                room = (q.budget - trials.steps) // trial.made.job.steps_per_round
-                most = min(LONGER * rounds, room - room % trial.every)
-                if most < rounds:
-                    return found
+                trial = trials.trials[name]
                 self._say("finals on fresh seeds", len(found), len(order) * q.seeds, trials.steps)
-                final = self._final(folder, name, trial, seed, most)
+                final = self._final(folder, name, trial, seed, LONGER * there[name])
                 trials.steps += final.rounds * trial.made.job.steps_per_round
                 found.append(final)
         return found
@@ -256,8 +288,7 @@ class Planner:
             raise RunError(f"{place} was run but its record is not over; resume the plan")
         reached = None if found.reached is None else int(found.reached["round"])
         own = Trial(keys, self._build(keys), self._question.energy, trial.client_memory)
-        spent = None if reached is None else own.spent(reached)
-        return Final(name, seed, place.name, int(found.final["round"]), reached, spent)
+        return Final(name, seed, place.name, int(found.final["round"]), reached, own)
 
 
 def _refuse_untrained(target: Target, value: float) -> None:

@@ -1,4 +1,4 @@
-"""Say what would change a plan's answer: the finalists' costs with each rate of the network halved and doubled.
+"""Say what would change a plan's answer: the cheapest settings' costs with each rate of the network halved and doubled.
 
 What a setting learns does not depend on rates, so nothing is trained for this.
 """
@@ -30,16 +30,16 @@ class Change(NamedTuple):
 
 
 def changes(
-    pick: str, reached: Mapping[str, tuple[Trial, Sequence[int]]], price: Callable[[Spent], float]
+    pick: str, reached: Mapping[str, Sequence[tuple[Trial, int]]], price: Callable[[Spent], float]
 ) -> list[Change]:  # fmt: skip
-    """Recompute what each setting costs with every rate changed; it was at its target after these rounds, by seeds."""
+    """Recompute what each setting costs with every rate changed: the mean of its runs, each up to so many rounds."""
     found = []
-    for rate in rates_of(reached[pick][0].made):
+    for rate in rates_of(reached[pick][0][0].made):
         for factor in FACTORS:
-            spent = {}
-            for name, (trial, rounds) in reached.items():
-                other = with_rate(trial, rate, factor)
-                spent[name] = mean_of([other.spent(n) for n in rounds])
+            spent = {
+                name: mean_of([with_rate(trial, rate, factor).spent(n) for trial, n in runs])
+                for name, runs in reached.items()
+            }
             best = min(spent, key=lambda name: (price(spent[name]), name != pick))
             now = spent[pick]
             found.append(Change(rate, factor, price(now), now.seconds, best, price(spent[best])))

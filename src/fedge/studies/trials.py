@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedge.core.contract import State
-from fedge.core.sampling import participants
-from fedge.cost.clock import Clock
+from fedge.cost.clock import Clock, late_factors
 from fedge.engine.mesh import here
 from fedge.errors import ConfigError, RunError, StoppedError
 from fedge.experiment.build import Experiment
@@ -60,20 +59,28 @@ class Energy:
     client_watts: float = 0.0  # while a client computes
     joules_per_mb: float = 0.0  # that a client sends or is sent
 
-    def of_round(self, made: Experiment, sent: Mapping[str, int]) -> float:
-        """Return the joules of all clients in a round in which these bytes were sent."""
+    def of_round(self, made: Experiment, index: int, sent: Mapping[str, int]) -> float:
+        """Return the joules of all clients in global round `index`, in which these bytes were sent."""
         megabytes = sum(sent.get(tier, 0) for tier in OF_CLIENTS) / 1e6
-        return self.client_watts * _busy_seconds(made) + self.joules_per_mb * megabytes
+        busy = _busy_seconds(made, index) if self.client_watts else 0.0
+        return self.client_watts * busy + self.joules_per_mb * megabytes
 
 
-def _busy_seconds(made: Experiment) -> float:
-    """Return the seconds that all clients compute in a round, together."""
-    algorithm, clock, config = made.job.algorithm, made.clock, made.config
+def _busy_seconds(made: Experiment, index: int) -> float:
+    """Return the seconds that all clients compute in a round, each as fast and as late as the clock has it."""
+    algorithm, clock = made.job.algorithm, made.clock
     cell, cut = algorithm.topology.cell, clock.ledger.cut
     share = np.broadcast_to(clock.work, algorithm.topology.cells)[cell] * (1.0 if cut is None else cut.client_work)
-    step = np.broadcast_to(clock.rates.step_seconds, len(cell)) if isinstance(clock, Clock) else clock.step.client
-    active = np.array([participants(len(own), config.participation) / len(own) for own in algorithm.topology.roster])
-    return float(algorithm.schedule.period * (share * step * active[cell]).sum())
+    if isinstance(clock, Clock):
+        step, straggle = clock.rates.step_seconds * clock.slowness[0], clock.rates.straggle
+    else:
+        step, straggle = clock.step.client, clock.straggle
+    seconds, rounds = 0.0, algorithm.schedule.edge_rounds
+    for number in range(index * rounds, (index + 1) * rounds):
+        present = np.concatenate(clock.ledger.participants(number))
+        late = late_factors(clock.seed, number, len(cell), straggle)
+        seconds += float((share * step * late)[present].sum())
+    return algorithm.schedule.local_steps * seconds
 
 
 @dataclass
@@ -109,7 +116,7 @@ class Trial:
         while len(self._spent) <= rounds:
             after = self._costs.after(len(self._spent))
             new = {tier: size - self._sent.get(tier, 0) for tier, size in after.sent.items()}
-            energy = self._spent[-1].energy + self.energy.of_round(self.made, new)
+            energy = self._spent[-1].energy + self.energy.of_round(self.made, len(self._spent) - 1, new)
             self._sent = after.sent
             self._spent.append(Spent(after.seconds, sum(after.sent.values()), energy))
         return self._spent[rounds]

@@ -1,8 +1,10 @@
 """What probes measured along a run becomes the theories' constants, and their bounds are evaluated with them.
 
-A theory wants a number that holds at every model of a run: the largest of those measured stands for it, so a constant
-found here is a lower estimate of the one meant. F* is taken as 0, which is below it for every usual loss, so gaps are
-upper estimates. Means over iterations are taken by the trapezoid rule over the models that were measured.
+A theory wants a number that holds at every model of a run: the largest of those measured stands for it, which models,
+and for L clients, that were not measured may exceed, so most constants found here are lower estimates. The largest of
+several noisy estimates (σ², where samples were drawn) is biased upwards, by about the standard error beside it. F* is
+taken as 0, which is below it for every usual loss, so gaps are upper estimates. Means over iterations are taken by the
+trapezoid rule over the models that were measured.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
 | within_cells | Σ_i m_i ‖∇F_i − ∇f_d(i)‖² | δ2² (HIST) |
 | noise_most | max_i E‖g_i − ∇F_i‖², g_i a minibatch's gradient | σ² (SD-FEEL, HIST) |
 | layers | max_i of ‖∇_l F_i‖² and of E‖g_i,l − ∇_l F_i‖², layer by layer | G_l², σ_l² (HierSFL) |
-| curvature | max_i |λ|(∇²F_i), over a few clients | L |
+| curvature | max_i |λ|(∇²F_i), over `CURVED` clients | L |
 | norm2 | ‖w‖² | X (HIST) |
 
 Gradients are exact: over all samples of a client. So is the variance of one sample's gradient where a client has at

@@ -30,8 +30,9 @@ def table(found: dict[str, Any]) -> Table:
     """Return the settings that reached the target, the cheapest first; those of the front are marked."""
     energy = any(line["energy"] is not None for line in found["settings"])
     table = Table(box=box.SQUARE)
-    for head in ("", "setting", "seconds", "MB sent", "client MB", *(["joules"] if energy else []), "rounds", "shows"):
-        table.add_column(head, justify="left" if head in ("", "setting", "shows") else "right")
+    for head in ("", "setting", "seconds", "MB sent", "client MB", *(["joules"] if energy else []), "rounds", "seeds",
+                 "shows"):  # fmt: skip
+        table.add_column(head, justify="left" if head in ("", "setting", "seeds", "shows") else "right")
     lines = [line for line in found["settings"] if line["reached"]]
     chosen = lines[:LISTED] + [line for line in lines[LISTED:] if line["front"]]
     pick = (found["recommended"] or {}).get("name")
@@ -40,7 +41,9 @@ def table(found: dict[str, Any]) -> Table:
         cells = [f"{line['seconds']:,.4g}", f"{line['bytes'] / 1e6:,.4g}", f"{line['client_memory'] / 1e6:,.3g}"]
         cells += [f"{line['energy']:,.4g}"] if energy else []
         seen = ", ".join(what for what in line["exposes"] if what != "updates")
-        table.add_row(mark, line["name"], *cells, str(line["rounds"]), seen)
+        fresh = line["fresh_seeds"]
+        seeds = "race's" if fresh is None else f"{fresh['reached']} of {fresh['of']}"
+        table.add_row(mark, line["name"], *cells, f"{line['rounds']:,.4g}", seeds, seen)
     return table
 
 
@@ -152,23 +155,24 @@ def _costs(axes: Axes, found: dict[str, Any]) -> None:
         own = [line for line in lines if line["keys"]["algorithm"] == name]
         if own:
             axes.scatter(
-                [line["seconds"] for line in own], [line["bytes"] / 1e6 for line in own],
+                [line["race"]["seconds"] for line in own], [line["race"]["bytes"] / 1e6 for line in own],
                 [30 + 170 * line["client_memory"] / most for line in own],
                 color=COLOURS[names.index(name) % len(COLOURS)], label=name,
                 edgecolors=["black" if line["front"] else "none" for line in own],
             )  # fmt: skip
     if pick := found["recommended"]:
-        axes.annotate("recommended", (pick["seconds"], pick["bytes"] / 1e6), (12, 12), textcoords="offset points",
+        raced = next(line["race"] for line in lines if line["name"] == pick["name"])
+        axes.annotate("recommended", (raced["seconds"], raced["bytes"] / 1e6), (12, 12), textcoords="offset points",
                       arrowprops={"arrowstyle": "-"}, fontsize=8)  # fmt: skip
         for key, scale in (("seconds", axes.set_xscale), ("bytes", axes.set_yscale)):
-            values = [line[key] for line in lines]
+            values = [line["race"][key] for line in lines]
             if max(values) > FAR * min(values):  # on a short logarithmic axis there is no room for its labels
                 scale("log")
         axes.margins(0.15)
         axes.legend(frameon=False, fontsize=8)
     else:
         axes.text(0.5, 0.5, "nothing reached the target", ha="center", transform=axes.transAxes)
-    axes.set_xlabel("simulated seconds to the target")
+    axes.set_xlabel("simulated seconds to the target, on the seed of the race")
     axes.set_ylabel("MB sent on all tiers")
     axes.set_title("larger: more memory at a client; ringed: the front", fontsize=9)
     tidy(axes)

@@ -29,7 +29,8 @@ def constants_table(found: Estimate) -> Table:
     """Return each constant and its spread over the models measured."""
     caption = (
         "spread over the models of the run; ±: standard error from the samples drawn (σ²), or how far power iterations "
-        "were from their end (L)"
+        "were from their end (L); L is the largest of "
+        f"{found.curved} of {found.measurements.topology.clients:,} clients"
     )
     table = Table(box=box.SQUARE, caption=caption, caption_justify="left")
     for head in ("constant", "what it bounds", "least", "mean", "most", "after round"):
