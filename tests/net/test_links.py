@@ -1,5 +1,6 @@
 """Nodes meet, are refused with a sentence on both sides, and count what comes once."""
 
+import sys
 import threading
 
 import numpy as np
@@ -122,8 +123,10 @@ def test_large_messages_travel_in_frames(monkeypatch):
 
 
 def test_messages_of_two_senders_come_one_after_the_other(monkeypatch):
-    """They are of 1000 frames each; frame by frame they would mix wherever threads are switched."""
+    """They are of 1000 frames each; frame by frame they would mix wherever threads are switched, often here."""
     monkeypatch.setattr(frames, "CHUNK", 4)
+    often = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
     link, form = Link((client(0),)), {"a": Slot("float32", (1000,))}
 
     def send(value):
@@ -135,6 +138,7 @@ def test_messages_of_two_senders_come_one_after_the_other(monkeypatch):
         each.start()
     for each in threads:
         each.join()
+    sys.setswitchinterval(often)
     link.close()
     found = [one.message.tensors["a"] for one in received(link.outgoing(), lambda head: form)]
     assert len(found) == 40
