@@ -6,8 +6,6 @@ killed and resumed writes what one that was not writes.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import shlex
 from collections.abc import Mapping
@@ -18,6 +16,7 @@ from typing import Any, NamedTuple
 
 from fedge.runner import files
 from fedge.studies.choices import Choices, distinct, name_of
+from fedge.studies.csv_text import csv_text
 from fedge.studies.exposure import exposure
 from fedge.studies.interval import Interval, interval
 from fedge.studies.question import Question
@@ -227,19 +226,16 @@ class Answer:
 
     def csv(self) -> str:
         """Write every setting that was tried as a line of CSV."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
         lines = self.to_json()["settings"]
         keys = list(dict.fromkeys(key for line in lines for key in line["keys"]))
         columns = ("reached", "seconds", "bytes", "energy", "client_memory", "rounds", "best", "client_steps", "front",
                    "fate")  # fmt: skip
-        writer.writerow([*keys, *columns, "fresh_seeds", "exposes"])
+        rows = [[*keys, *columns, "fresh_seeds", "exposes"]]
         for line in lines:
-            cells = [line["keys"].get(key, "") for key in keys]
-            cells += ["" if line[key] is None else line[key] for key in columns]
+            cells = [*(line["keys"].get(key) for key in keys), *(line[key] for key in columns)]
             fresh = line["fresh_seeds"] or {"reached": 0, "of": 0}
-            writer.writerow([*cells, f"{fresh['reached']}/{fresh['of']}", " ".join(line["exposes"])])
-        return text.getvalue()
+            rows.append([*cells, f"{fresh['reached']}/{fresh['of']}", " ".join(line["exposes"])])
+        return csv_text(rows)
 
 
 def _plain(found: Interval) -> dict[str, float | None]:
