@@ -262,7 +262,7 @@ def test_files_that_are_no_arrays(tmp_path, npz):
 def test_clients_that_are_held_out_as_a_whole_are_told_of(npz, caplog):
     data = load_file(npz(x=X, y=Y, client=np.arange(10)), Reading())
     assert data.client.tolist() == list(range(8))
-    assert "all samples of 2 clients are held out" in caplog.text
+    assert "all samples of 2 of its clients are held out" in caplog.text
 
 
 @pytest.fixture
