@@ -28,7 +28,7 @@ from fedge.net.uplink import Dialling, Uplink
 from fedge.net.wire import Message, Slot
 
 MODEL, CUT = 250_000, 25_000  # numbers of four bytes
-ROUNDS, EXCHANGES, TURNS = 20, 200, 5
+ROUNDS, EXCHANGES, TURNS = 10, 100, 11
 PATIENCE = Patience(120.0, 1.0)
 BARE = "/bare/Echo"
 
@@ -40,15 +40,20 @@ def form(size):
 # fedge's links
 
 
-def ask_all(hub, names, number, size, vector):
-    """Send a vector to each of these nodes and add up what comes back."""
+def ask_each(hub, names, number, size, vector):
+    """Send a vector to each of these nodes and return what comes back."""
     places = {name: Place(name, number) for name in names}
     hub.expect({place: {"answer": form(size)} for place in places.values()})
     asks = {name: Message("ask", hub.me, name, number, tensors={"w": vector}) for name in names}
     found = gather(hub, places, asks, PATIENCE, len(names))
+    return [found.answers[name].tensors["w"] for name in names]
+
+
+def ask_all(hub, names, number, size, vector):
+    """Send a vector to each of these nodes and return the mean of what comes back."""
     total = np.zeros(size, np.float32)
-    for name in names:
-        total += found.answers[name].tensors["w"] / len(names)
+    for answer in ask_each(hub, names, number, size, vector):
+        total += answer / len(names)
     return total
 
 
@@ -172,7 +177,7 @@ def main(port=7600):
 
     works = {
         "tree": (lambda: ask_all(hub, [edge(0), edge(1)], next(numbers), MODEL, vector), bare_tree, ROUNDS),
-        "exchange": (lambda: ask_all(hub, [client(9)], next(numbers), CUT, cut), bare_exchange, EXCHANGES),
+        "exchange": (lambda: ask_each(hub, [client(9)], next(numbers), CUT, cut), bare_exchange, EXCHANGES),
     }
     for ours, bare, _ in works.values():  # everybody is there, and warm
         milliseconds(ours, 3), milliseconds(bare, 3)

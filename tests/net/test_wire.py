@@ -84,7 +84,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
 )
 GOOD = {"kind": "deal", "from": "cloud", "to": "edge-0", "at": [0, 0, 0, 0], "facts": {}, "tensors": [], "bytes": 0,
-        "crc": 0}  # fmt: skip
+        "checksum": ""}  # fmt: skip
 
 
 def framed(text):

@@ -63,7 +63,7 @@ def _whole(head: Head, first: memoryview, frames: Iterator[bytes], *, keep: bool
     part: memoryview | bytes = first
     while True:
         if filled + len(part) > head.size or not (part or count == 1):
-            raise FleetError(f"{head.bare.kind} of {head.bare.sender.words} is not as long as it was announced")
+            raise FleetError(f"{head.bare.words} is not as long as it was announced")
         if keep:
             body[filled : filled + len(part)] = part
         filled += len(part)

@@ -84,8 +84,8 @@ def gather(
             raise LeavingError
     for name in waiting:
         found.missing[name] = "it is lost" if hub.link(name) is None else f"nothing came in {patience.deadline:.3g} s"
-    gone = set(places.values())
-    hub.forget(lambda place: place in gone)
+    if gone := {places[name] for name in found.missing}:
+        hub.forget(lambda place: place in gone)
     hub.progress.missing += len(found.missing)
     return found
 

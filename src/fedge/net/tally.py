@@ -38,9 +38,10 @@ class Tally:
     def add(self, message: Message, framing: int, link: Name) -> None:
         tier = f"{message.sender.role}_to_{message.receiver.role}"
         labels = message.tensors[LABELS].nbytes if LABELS in message.tensors else 0
+        found = Bytes(message.payload - labels, framing)
         with self._lock:
             own = self._counts.setdefault(tier, {})
-            own[link] = own.get(link, Bytes()) + Bytes(message.payload - labels, framing)
+            own[link] = own.get(link, Bytes()) + found
             if labels:
                 own = self._counts.setdefault(f"{LABELS}_to_{message.receiver.role}", {})
                 own[link] = own.get(link, Bytes()) + Bytes(labels)

@@ -2,10 +2,14 @@
 
     FEDGE1 | bytes of the header | its CRC-32 | header, JSON | tensors, little-endian, one after the other
 
-The header names each tensor with its dtype and shape, and the length and CRC-32 of all their bytes. Whoever receives a
-message says first which tensors may come (a `Form`, made from its own model); what differs is refused before any of
-their bytes is read. Of a tensor with a mask only the numbers that the mask owns are sent; the mask, a bit for each
-number, is part of the header.
+The header names each tensor with its dtype and shape, and the length and a checksum of all their bytes. Spaces at its
+end make the tensors begin at a multiple of `ALIGN`, so that whoever computes with them where they lie is not slowed.
+On its way TLS guards a message; the checksum guards it on this side of TLS, where it is cut, put together and copied.
+It is a GMAC under a key that everybody knows: processors make it for TLS already, at five times the speed of a CRC-32.
+
+Whoever receives a message says first which tensors may come (a `Form`, made from its own model); what differs is
+refused before any of their bytes is read. Of a tensor with a mask only the numbers that the mask owns are sent; the
+mask, a bit for each number, is part of the header.
 
 The tensors' bytes are the payload, which is what `cost/ledger.py` predicts to the byte; all else is framing.
 """
@@ -17,11 +21,12 @@ import json
 import math
 import struct
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
 
 from fedge.errors import FleetError, brief
@@ -29,15 +34,19 @@ from fedge.net.names import Name
 
 Tensors = Mapping[str, NDArray[Any]]
 Facts = Mapping[str, Any]
+NONE: Mapping[str, Any] = MappingProxyType({})
 
 PREFIX = struct.Struct("<6sII")
 MAGIC = b"FEDGE1"
+ALIGN = 16  # bytes
 MOST_HEADER = 2**22  # bytes
 MOST_COUNT = 2**31 - 1  # of rounds and steps
 DTYPES = {
     name: np.dtype(name).newbyteorder("<")
     for name in ("float32", "float64", "float16", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 }
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+GCM = AESGCM(bytes(16))
 
 
 class Slot(NamedTuple):
@@ -52,8 +61,7 @@ Form = Mapping[str, Slot]
 NOTHING: Form = {}
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(NamedTuple):
     """This is one message between two nodes; what its numbers mean depends on its kind."""
 
     kind: str
@@ -63,62 +71,75 @@ class Message:
     edge_round: int = 0
     step: int = 0
     attempt: int = 0
-    tensors: Tensors = field(default_factory=dict)
-    masks: Tensors = field(default_factory=dict)  # of some tensors: True where a number is sent, and 0 elsewhere
-    facts: Facts = field(default_factory=dict)  # plain values of JSON
+    tensors: Tensors = NONE
+    masks: Tensors = NONE  # of some tensors: True where a number is sent, and 0 elsewhere
+    facts: Facts = NONE  # plain values of JSON
+
+    @property
+    def words(self) -> str:
+        """Return what it is, as people say it."""
+        return f"{self.kind} of {self.sender.words}"
 
     @property
     def payload(self) -> int:
         """Count the bytes of its tensors on a wire."""
+        if not self.masks:
+            return sum(array.nbytes for array in self.tensors.values())
         return sum(_sent(array, self.masks.get(name)).nbytes for name, array in self.tensors.items())
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """This is a tensor as a header names it."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     mask: NDArray[np.bool_] | None
-
-    @property
-    def count(self) -> int:
-        return math.prod(self.shape) if self.mask is None else int(self.mask.sum())
-
-    @property
-    def size(self) -> int:
-        return self.count * DTYPES[self.dtype].itemsize
+    size: int  # bytes that are sent
 
 
-@dataclass(frozen=True)
-class Head:
+class Head(NamedTuple):
     """This is a header: all of a message but its tensors' numbers."""
 
     bare: Message
     entries: tuple[Entry, ...]
     size: int  # bytes of the tensors
-    checksum: int
+    checksum: str
     framing: int  # bytes of the header, with its prefix
+
+
+def _no_number(word: str) -> float:
+    raise ValueError(f"{word} is not a number")
+
+
+ENCODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+DECODE = json.JSONDecoder(parse_constant=_no_number).decode
+
+
+def checksum_of(parts: Sequence[bytes | memoryview]) -> str:
+    """Return a checksum of the bytes of some tensors, and of their order."""
+    return _seal(b"".join([_seal(part) for part in parts])).hex()
+
+
+def _seal(part: bytes | memoryview) -> bytes:
+    return GCM.encrypt(bytes(12), b"", part)
 
 
 def pack(message: Message) -> tuple[bytes, list[memoryview]]:
     """Return a message's header and the bytes of its tensors, which are not copied where they lie in order."""
-    parts, table, checksum, size = list[memoryview](), list[list[Any]](), 0, 0
+    parts, table = list[memoryview](), list[list[Any]]()
     for name, array in message.tensors.items():
         mask = message.masks.get(name)
         sent = _sent(array, mask)
-        if sent.dtype.name not in DTYPES:
+        if (dtype := NAMES.get(sent.dtype)) is None:
             raise FleetError(f"a tensor of {sent.dtype.name} cannot be sent; allowed: {', '.join(DTYPES)}")
         bits = (
             None
             if mask is None
             else base64.b64encode(np.packbits(np.asarray(mask, bool).reshape(-1)).tobytes()).decode()
         )
-        table.append([name, sent.dtype.name, list(array.shape), bits])
-        part = sent.reshape(-1).view(np.uint8).data if sent.size else memoryview(b"")
-        checksum, size = zlib.crc32(part, checksum), size + len(part)
-        parts.append(part)
+        table.append([name, dtype, list(array.shape), bits])
+        parts.append(sent.reshape(-1).view(np.uint8).data if sent.size else memoryview(b""))
     told = {
         "kind": message.kind,
         "from": str(message.sender),
@@ -126,13 +147,14 @@ def pack(message: Message) -> tuple[bytes, list[memoryview]]:
         "at": [message.round, message.edge_round, message.step, message.attempt],
         "facts": dict(message.facts),
         "tensors": table,
-        "bytes": size,
-        "crc": checksum,
+        "bytes": sum(map(len, parts)),
+        "checksum": checksum_of(parts),
     }
     try:
-        header = json.dumps(told, separators=(",", ":"), allow_nan=False).encode()
+        header = ENCODE(told).encode()
     except ValueError:
         raise FleetError(f"a {message.kind} has a fact that is no finite number, which cannot be sent") from None
+    header += b" " * (-(PREFIX.size + len(header)) % ALIGN)
     if len(header) > MOST_HEADER:
         raise FleetError(f"the header of a message has {len(header):,} bytes; at most {MOST_HEADER:,} can be sent")
     return PREFIX.pack(MAGIC, len(header), zlib.crc32(header)) + header, parts
@@ -164,15 +186,11 @@ def read_head(data: bytes | memoryview) -> Head:
     if zlib.crc32(text) != checksum:
         raise FleetError("the header of a message is damaged: its checksum does not hold")
     try:
-        return _parsed(json.loads(text, parse_constant=_no_number), PREFIX.size + length)
+        return _parsed(DECODE(text.decode()), PREFIX.size + length)
     except (KeyError, TypeError, ValueError, RecursionError, OverflowError) as problem:
         raise FleetError(
             f"the header of a message cannot be read ({type(problem).__name__}: {brief(problem)})"
         ) from None
-
-
-def _no_number(word: str) -> float:
-    raise ValueError(f"{word} is not a number")
 
 
 def _parsed(given: Any, framing: int) -> Head:
@@ -183,8 +201,8 @@ def _parsed(given: Any, framing: int) -> Head:
     entries = tuple(_entry(*row) for row in given["tensors"])
     if len({e.name for e in entries}) != len(entries):
         raise ValueError("a tensor is named twice")
-    size, checksum = given["bytes"], given["crc"]
-    if type(size) is not int or type(checksum) is not int or size != sum(e.size for e in entries):
+    size, checksum = given["bytes"], given["checksum"]
+    if type(size) is not int or type(checksum) is not str or size != sum(e.size for e in entries):
         raise ValueError("the bytes announced are not those of the tensors")
     bare = Message(
         kind, Name.of(given["from"]), Name.of(given["to"]), index, edge_round, step, attempt, facts=facts,
@@ -203,24 +221,24 @@ def _entry(name: Any, dtype: Any, shape: Any, bits: Any) -> Entry:
     if not isinstance(name, str) or dtype not in DTYPES or not isinstance(shape, list) or len(shape) > 32:
         raise ValueError("a tensor has no name, a dtype that is not sent, or no shape")
     sides = tuple(_counted(side) for side in shape)
-    if math.prod(sides) > 2**48:
+    count, each = math.prod(sides), DTYPES[dtype].itemsize
+    if count > 2**48:
         raise ValueError("a tensor is larger than any memory")
     if bits is None:
-        return Entry(name, dtype, sides, None)
+        return Entry(name, dtype, sides, None, count * each)
     packed = np.frombuffer(base64.b64decode(bits, validate=True), np.uint8)
-    count = math.prod(sides)
     if len(packed) != -(-count // 8):
         raise ValueError("a mask does not fit its tensor")
     flags = np.unpackbits(packed)
     if flags[count:].any():
         raise ValueError("a mask has more bits than its tensor has numbers")
-    return Entry(name, dtype, sides, flags[:count].astype(bool).reshape(sides))
+    mask = flags[:count].astype(bool).reshape(sides)
+    return Entry(name, dtype, sides, mask, int(mask.sum()) * each)
 
 
 def require(head: Head, form: Form) -> None:
     """Refuse tensors that are not what a message of this kind must bring, before their bytes are read."""
-    what = f"{head.bare.kind} of {head.bare.sender.words}"
-    found = {entry.name: entry for entry in head.entries}
+    what, found = head.bare.words, {entry.name: entry for entry in head.entries}
     if found.keys() != form.keys():
         missing, beyond = sorted(form.keys() - found.keys()), sorted(found.keys() - form.keys())
         said = f"lacks tensor '{brief(missing[0])}'" if missing else f"brings an unknown tensor '{brief(beyond[0])}'"
@@ -238,23 +256,21 @@ def require(head: Head, form: Form) -> None:
 
 def read_body(head: Head, body: bytes | bytearray | memoryview) -> Message:
     """Return the whole message, once the bytes of its tensors are there."""
-    what = f"{head.bare.kind} of {head.bare.sender.words}"
+    bare = head.bare
     if len(body) != head.size:
-        raise FleetError(f"{what} has {len(body):,} bytes of tensors and announced {head.size:,}")
-    if zlib.crc32(body) != head.checksum:
-        raise FleetError(f"{what} is damaged: its checksum does not hold")
-    tensors, first = dict[str, NDArray[Any]](), 0
+        raise FleetError(f"{bare.words} has {len(body):,} bytes of tensors and announced {head.size:,}")
+    whole, parts, first = memoryview(body), list[memoryview](), 0
     for entry in head.entries:
-        array = np.frombuffer(body, DTYPES[entry.dtype], entry.count, first)
+        parts.append(whole[first : first + entry.size])
         first += entry.size
+    if checksum_of(parts) != head.checksum:
+        raise FleetError(f"{bare.words} is damaged: its checksum does not hold")
+    tensors = dict[str, NDArray[Any]]()
+    for entry, part in zip(head.entries, parts, strict=True):
+        array = np.frombuffer(part, DTYPES[entry.dtype])
         if entry.mask is None:
             tensors[entry.name] = array.reshape(entry.shape)
         else:
-            whole = np.zeros(entry.shape, array.dtype)
-            whole[entry.mask] = array
-            tensors[entry.name] = whole
-    bare = head.bare
-    return Message(
-        bare.kind, bare.sender, bare.receiver, bare.round, bare.edge_round, bare.step, bare.attempt,
-        tensors, bare.masks, bare.facts,
-    )  # fmt: skip
+            tensors[entry.name] = filled = np.zeros(entry.shape, array.dtype)
+            filled[entry.mask] = array
+    return bare._replace(tensors=tensors)
