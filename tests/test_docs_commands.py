@@ -26,8 +26,8 @@ from tests.documents import ROOT, blocks, lines
 
 SIZES = {"clients": 12, "cells": 3, "rounds": 1, "local_steps": 1, "edge_rounds": 1, "batch": 5, "devices": 1}
 SEARCH = {"codec": "none", "eval_every": 1, "target": 0.17, "budget": 1000, "seeds": 1, "finalists": 1}
-SHORTER = {"rounds = 100": "rounds = 1", "seeds = 5": "seeds = 2", "clients = 20": "clients = 12", "cells = 5": "cells = 3",
-           "gossip = 10": "gossip = 2"}  # fmt: skip  # in the files that a page shows
+SHORTER = {"rounds = 100": "rounds = 1", "seeds = 5": "seeds = 2", "clients = 20": "clients = 12",
+           "cells = 5": "cells = 3", "gossip = 10": "gossip = 2"}  # fmt: skip  # in the files that a page shows
 CACHE = ProgramCache(32)
 COMMANDS = {page: [line.words for line in found if line.runs and line.words]
             for page, found in groupby(lines(), key=lambda line: line.block.page)}  # fmt: skip
