@@ -247,6 +247,10 @@ def test_totals_need_no_draw(monkeypatch):
     for keys in ({"algorithm": "fedavg"}, {"algorithm": "hiersfl", "cut": "hidden"}, {"algorithm": "hist"}):
         ledger = small(**keys, clients=9, cells=2, participation=0.4).clock.ledger
         assert [ledger.totals(n) for n in (0, 4)] == [totals(ledger.round(n)) for n in (0, 4)]
+    for keys in ({"algorithm": "mtgc"}, {"prox": 0.1, "prox_anchor": "cloud"}):  # sent once to each that takes part
+        ledger = small(**keys, clients=9, cells=2, participation=0.4).clock.ledger
+        assert ledger.client_bytes(0).once.all()
+        assert [ledger.totals(n) for n in (0, 4)] == [totals(ledger.round(n)) for n in (0, 4)]
     monkeypatch.setattr("fedge.cost.ledger.draw_participants", None)
     made = small(participation=0.5, rounds=10**7, budget_bytes=1e20)
     assert Costs(made).rounds == 10**7

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
-import numpy as np
 
 from fedge.fleet import client as client_role
 from fedge.fleet import edge as edge_role
@@ -18,8 +17,10 @@ from fedge.fleet.cell import Cell
 from fedge.fleet.client import Clients
 from fedge.fleet.cloud import Cloud
 from fedge.fleet.edge import Edge
-from fedge.fleet.gossip import GossipEdge, neighbours
+from fedge.fleet.entries import Keeping
+from fedge.fleet.gossip import GossipEdge, neighbours, start_of
 from fedge.fleet.greeting import greeting, only, vet
+from fedge.fleet.memory import without_rows
 from fedge.fleet.monitor import Monitor
 from fedge.fleet.split import is_split
 from fedge.fleet.split_cell import SplitCell
@@ -41,6 +42,7 @@ class Fleet:
     cloud: Any
     rounds: int = 2
     hubs: dict[Any, Hub] = field(default_factory=dict)
+    cells: list[Cell] = field(default_factory=list)
     threads: list[threading.Thread] = field(default_factory=list)
     problems: list[BaseException] = field(default_factory=list)
 
@@ -68,10 +70,10 @@ def together(clients, per_process):
 
 @contextlib.contextmanager
 def fleet(
-    made, *, per_process=2, patience=WAIT, clients_patience=WAIT, clients=Clients, gossips_at=None
+    made, *, per_process=2, patience=WAIT, clients_patience=WAIT, clients=Clients, gossips_at=None, keep=None
 ) -> Iterator[Fleet]:
     """Run edges and clients beside a cloud or a monitor, whose engine the caller drives."""
-    work, hello = Work(made), greeting(made, {})
+    work, hello, kept = Work(without_rows(made)), greeting(made, {}), Keeping(keep, "this run")
     cells, roster = range(work.topology.cells), [[int(i) for i in own] for own in work.topology.roster]
     gossips, split = work.algorithm.gossip is not None, is_split(work)
     found, at = Fleet(work, None), {}
@@ -89,7 +91,8 @@ def fleet(
     found.cloud = engine
     for cell in cells if work.algorithm.has_edges else ():
         below = hub(edge(cell), children_of(work, cell))
-        own = (SplitCell if split else Cell)(work, below, cell, clients_patience)
+        own = (SplitCell if split else Cell)(work, below, cell, clients_patience, kept)
+        found.cells.append(own)
         if gossips:
             found.start(gossips_at or gossip_edge, found, own, patience, dict(at), hello)
             continue
@@ -98,7 +101,7 @@ def fleet(
     for cell in cells:
         parent = edge(cell) if work.algorithm.has_edges else CLOUD
         for numbers in together(roster[cell], per_process):
-            process = (SplitClients if split else clients)(work, numbers)
+            process = (SplitClients if split else clients)(work, numbers, kept)
             role = split_client if split else client_role
             found.start(role.serve, process, Uplink(Dialling(process.names, parent, at[parent], hello), process.expect))
     try:
@@ -125,8 +128,7 @@ def vet_of(work, hello, me):
 def gossip_edge(found, cell, patience, at, hello):
     """Run an edge that dials the monitor and the neighbours that were there before it."""
     me = cell.hub.me
-    start = {path: np.asarray(w[me.number]) for path, w in found.work.made.start.items()}
-    node = GossipEdge(cell, patience, start)
+    node = GossipEdge(cell, patience, start_of(found.work, me.number))
     lower = [edge(j) for j in neighbours(found.work, me.number) if j < me.number]
     dial = [Dialling((me,), name, at[name], hello, given_up=lambda: cell.hub.leaving) for name in (*lower, MONITOR)]
     gossip.serve(node, found.rounds, dial[:-1], dial[-1])

@@ -7,11 +7,12 @@ import jax
 import numpy as np
 import pytest
 
+from fedge.core.client import NOTHING, Link
 from fedge.engine import Reference
 from fedge.fleet import gossip
 from fedge.fleet.client import Clients, samples_of
 from fedge.fleet.cloud import Cloud
-from fedge.fleet.gossip import GossipEdge
+from fedge.fleet.gossip import GossipEdge, start_of
 from fedge.fleet.kept import Kept
 from fedge.fleet.split import GRADIENT
 from fedge.fleet.split_cell import Upper
@@ -62,7 +63,7 @@ def mean_of(found, start, clients):
     """Average what these clients train from a model in round 0, by their own weights."""
     work, total, weight = found.work, dict.fromkeys(start, 0.0), found.work.topology.weight
     for i in clients:
-        own, _ = work.train(start, None, samples_of(work, [i])[i], i, 0)
+        own = work.train(start, Link(), samples_of(work, [i])[i], NOTHING, i, 0).weights
         total = {p: t + weight[i] / weight[list(clients)].sum() * np.asarray(own[p]) for p, t in total.items()}
     return total
 
@@ -203,7 +204,7 @@ def test_an_edge_that_is_killed_between_two_exchanges_goes_on_from_what_it_kept(
 
     def play(found, cell, patience, at, hello):
         me = cell.hub.me
-        start = {path: np.asarray(w[me.number]) for path, w in made.start.items()}
+        start = start_of(found.work, me.number)
         lower = [edge(j) for j in neighbours(found.work, me.number) if j < me.number]
         kept = Kept(tmp_path / str(me), "this run") if me == edge(1) else None
 

@@ -16,7 +16,7 @@ def compare(made, **how):
     """Return how far a fleet's model is from the naive engine's, and the fleet."""
     state, loss = Reference(made.job).rounds(made.start, 0, ROUNDS)
     with fleet(made, **how) as found:
-        ours, same = found.cloud.rounds(made.start, 0, ROUNDS)
+        ours, same = found.cloud.rounds(found.work.made.start, 0, ROUNDS)
         assert same == pytest.approx(loss, rel=1e-5 if made.config.dtype == "float32" else 1e-12)
         assert measured(found) == predicted(made)  # to the byte
     return distance(made.evaluated(ours), made.evaluated(state))
@@ -57,7 +57,18 @@ CASES = {  # cells are unequal throughout: 7 clients in 3, with different number
         "cut": "layer1",
         "lr": 0.01,
     },
-    "hist in groups": {"algorithm": "hist", "submodels": 2},
+    "hist in groups": {"algorithm": "hist", "submodels": 2, "prox": 0.5, "prox_anchor": "cloud"},
+    "scaffold": {"algorithm": "scaffold", "participation": 0.6, "codec": "topk:0.1"},
+    "scaffold at edges": {"correction": "scaffold", "codec": "qsgd8", "participation": 0.7, "server": "adam"},
+    "scaffold without a cloud": {"algorithm": "sdfeel", "correction": "scaffold", "graph": "path"},
+    "mtgc": {"algorithm": "mtgc", "codec": "topk:0.2", "prox": 0.5, "prox_anchor": "cloud"},
+    "held to the cloud's model": {"prox": 0.5, "prox_anchor": "cloud", "participation": 0.7, "down_codec": "int8"},
+    "a half held to the cloud's": {
+        "algorithm": "hiersfl",
+        "prox": 0.5,
+        "prox_anchor": "cloud",
+        "participation": 0.7,
+    },
 }
 
 

@@ -15,8 +15,9 @@ from safetensors.numpy import load_file
 import fedge
 
 pytest.importorskip("grpc")
-KEYS = {"algorithm": "hierfavg", "clients": 3, "cells": 1, "rounds": 40, "local_steps": 2, "edge_rounds": 1,
-        "data": "fashion-mini", "checkpoint_every": 1, "devices": 1}  # fmt: skip
+KEYS = {"algorithm": "hierfavg", "clients": 3, "cells": 1, "rounds": 15, "local_steps": 2, "edge_rounds": 1,
+        "data": "fashion-mini", "checkpoint_every": 1, "devices": 1, "correction": "scaffold", "codec": "topk:0.1",
+        "dtype": "float64"}  # fmt: skip
 LONG = 240.0  # seconds for what takes a few, on a machine that is busy
 
 

@@ -79,7 +79,7 @@ def lead_command(
 def edge_command(
     folder: Folder, out: Out = None, log: Log = None, metrics: Metrics = None, parent: Parent = False
 ) -> None:
-    """Be an edge: between clients and the cloud, or between clients and other edges. --out keeps the latter's model."""
+    """Be an edge, between clients and the cloud or other edges. --out keeps its own model, and what it remembers."""
     with guarded():
         site = site_of(folder, "edge")
         with playing(site, log, metrics, parent):
@@ -87,12 +87,14 @@ def edge_command(
 
 
 @app.command("client")
-def client_command(folder: Folder, log: Log = None, metrics: Metrics = None, parent: Parent = False) -> None:
-    """Be one client, or several of one process."""
+def client_command(
+    folder: Folder, out: Out = None, log: Log = None, metrics: Metrics = None, parent: Parent = False
+) -> None:
+    """Be one client, or several of one process. --out keeps what they remember, which is otherwise kept in DIR."""
     with guarded():
         site = site_of(folder, "client")
         with playing(site, log, metrics, parent):
-            nodes.play_clients(site)
+            nodes.play_clients(site, folder_of(out))
 
 
 @app.command("up")

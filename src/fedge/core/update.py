@@ -110,6 +110,7 @@ class Correction:
     up: int = 0
     down: int = 0
     once: int = 0
+    follows: bool = False  # clients and edges learn from the averages of their models, and so have to hear of them
 
 
 @dataclass(frozen=True)

@@ -158,9 +158,18 @@ class Ledger:
         way, whole = self.algorithm.way, self.cell_bytes(index, client=True)
         up = whole if way.uplink is None else self._through(way.uplink, client=True)
         down = whole if way.downlink is None else self._through(way.downlink, client=True)
+        once = whole if self.sends_origin else np.zeros_like(whole)
         if (extra := way.correction) is None:
-            return Ways(up, down, np.zeros_like(whole))
-        return Ways(up + extra.up * self._row, down + extra.down * self._row, extra.once * self._row)
+            return Ways(up, down, once)
+        return Ways(up + extra.up * self._row, down + extra.down * self._row, once + extra.once * self._row)
+
+    @property
+    def sends_origin(self) -> bool:
+        """Say whether clients are sent the model that their cell began a global round with, which they are held to,
+        on its own: not all of them are there at the start, or what they get there is encoded."""
+        way, rounds = self.algorithm.way, self.algorithm.schedule.edge_rounds
+        absent = self.participation < 1 and rounds > 1
+        return way.prox is not None and way.prox_to_round and (absent or way.downlink is not None)
 
     def edge_bytes(self, index: int) -> Ways:
         """Return what each edge sends to the cloud and gets from it in a global round."""
@@ -222,7 +231,10 @@ class Ledger:
 
     def totals(self, index: int) -> dict[str, int]:
         """Count the bytes sent in global round `index`, tier by tier. Nothing is drawn: as many clients of a cell take
-        part in every edge round, and they send the same, so one stands for all of them."""
+        part in every edge round, and they send the same, so one stands for all of them; unless something is sent once
+        to each that takes part in a global round."""
+        if self.client_bytes(index).once.any():
+            return totals(self.round(index))
         topology, rounds = self.algorithm.topology, self.algorithm.schedule.edge_rounds
         turns = np.zeros(topology.clients, np.int64)
         for own in topology.roster:

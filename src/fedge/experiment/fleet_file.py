@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from fedge.core.contract import Direct, Gossip
+from fedge.core.contract import Algorithm, Direct, Gossip
 from fedge.core.topology import Topology
 from fedge.data import DATASETS
 from fedge.data.cells import consecutive
@@ -58,7 +58,8 @@ def fleet_of(values: Mapping[str, Any], name: str) -> Fleet:
     if missing := counted(config):
         key = min(missing)
         raise ConfigError(f"[run] leaves {key} to be counted in its data; a fleet needs it said: {key} = NUMBER")
-    nodes = _nodes(file, config)
+    algorithm = algorithm_of(config)
+    nodes = _nodes(file, config, algorithm)
     return Fleet(
         name=file.fleet.name or name,
         run=file.run,
@@ -66,18 +67,19 @@ def fleet_of(values: Mapping[str, Any], name: str) -> Fleet:
         deadline=_deadlines(file.deadline, config),
         quorum=Quorum(file.quorum.cloud, file.quorum.edge),
         node=file.fleet.node,
+        remembers=algorithm.way.keeps,
     )
 
 
-def exchange_of(config: Config) -> Any:
-    """Return who talks to whom: `Direct`, `Cloud` or `Gossip`; the data may lie elsewhere."""
+def algorithm_of(config: Config) -> Algorithm:
+    """Return what a fleet's nodes are to do; the data may lie elsewhere."""
     shape, outputs = (DATASETS[config.data].shape if config.data in DATASETS else (28, 28, 1)), 10
     topology = Topology.of(consecutive(config.clients, config.cells), np.ones(config.clients))
-    return make_algorithm(config, topology, make_model(config, shape, outputs)).exchange
+    return make_algorithm(config, topology, make_model(config, shape, outputs))
 
 
-def _nodes(file: FleetFile, config: Config) -> list[Node]:
-    exchange, name = exchange_of(config), config.algorithm
+def _nodes(file: FleetFile, config: Config, algorithm: Algorithm) -> list[Node]:
+    exchange, name = algorithm.exchange, config.algorithm
     has_cloud, has_edges = not isinstance(exchange, Gossip), not isinstance(exchange, Direct)
     if file.cloud is not None and not has_cloud:
         raise ConfigError(f"[cloud] has no meaning for {name}, whose edges exchange models with each other; leave it "

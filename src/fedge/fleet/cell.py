@@ -8,21 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from fedge.core import tree
 from fedge.core.edge import aggregate_of
 from fedge.core.update import Hop
 from fedge.fleet.client import START, UPDATE
+from fedge.fleet.entries import Keeping
+from fedge.fleet.memory import CHANGE, CONTROL, ORIGIN, CellMemory
 from fedge.fleet.told import without
 from fedge.fleet.work import Numbers, Work
 from fedge.net.gather import Asks, Gathered, Patience, gather
 from fedge.net.hub import Hub, Place
+from fedge.net.link import Link
 from fedge.net.names import Name, client
-from fedge.net.wire import Message, is_number
+from fedge.net.wire import Form, Message, Slot, is_number
 
 
 class Dealt(NamedTuple):
@@ -30,6 +32,7 @@ class Dealt(NamedTuple):
 
     model: Numbers
     mask: Numbers | None = None
+    counted: int | None = None  # the last global round in which the cell's model counted in the cloud, where it says so
 
 
 class Turn(NamedTuple):
@@ -38,7 +41,11 @@ class Turn(NamedTuple):
     number: int  # of the global round
     edge_round: int
     first: int  # iteration
-    mask: Numbers | None
+    dealt: Dealt
+
+    @property
+    def mask(self) -> Numbers | None:
+        return self.dealt.mask
 
 
 class Trained(NamedTuple):
@@ -56,9 +63,11 @@ class NoQuorumError(Exception):
 class Cell:
     """This makes a cell's edge rounds over the links of a hub."""
 
-    def __init__(self, work: Work, hub: Hub, cell: int, patience: Patience) -> None:
+    def __init__(self, work: Work, hub: Hub, cell: int, patience: Patience, kept: Keeping | None = None) -> None:
         self.work, self.hub, self.cell, self.patience = work, hub, cell, patience
         self._edge = aggregate_of(work.way.edge_rule)
+        self.memory = CellMemory(work, cell, hub.me, kept)
+        self._told: dict[tuple[str, Name], Link] = {}  # over which link a client was told something this global round
         self.pulse: Callable[[float], None] = lambda part: None  # called while it waits
 
     def global_round(self, index: int, dealt: Dealt, seconds: float | None = None) -> Trained:
@@ -68,11 +77,18 @@ class Cell:
         patience = replace(self.patience, deadline=each)
         model, loss, slowest = dealt.model, 0.0, 0.0
         moments = self.work.edge_moments(model)
-        for a in range(rounds):
-            turn = Turn(index, a, self.work.first(index, a), dealt.mask)
-            trained = self.edge_round(model, turn, patience)
-            model, moments = self.work.step_edge(model, trained.model, dealt.mask, moments)
-            loss, slowest = loss + trained.loss / rounds, slowest + trained.seconds
+        self.memory.begin(index, model, dealt.counted)
+        self._told.clear()
+        done = False
+        try:
+            for a in range(rounds):
+                turn = Turn(index, a, self.work.first(index, a), dealt)
+                trained = self.edge_round(model, turn, patience)
+                model, moments = self.work.step_edge(model, trained.model, dealt.mask, moments)
+                loss, slowest = loss + trained.loss / rounds, slowest + trained.seconds
+            done = True
+        finally:
+            self.memory.keep(index, model if done else None)
         return Trained(model, loss, slowest)
 
     def edge_round(self, model: Numbers, turn: Turn, patience: Patience) -> Trained:
@@ -84,19 +100,56 @@ class Cell:
         names = {client(i): i for i in clients}
         places = {name: Place(name, turn.number, turn.edge_round) for name in names}
         asks: Asks = {
-            name: Message(START, self.hub.me, name, turn.number, turn.edge_round, tensors=tensors, masks=masks)
+            name: Message(START, self.hub.me, name, turn.number, turn.edge_round, tensors=tensors, masks=masks,
+                          facts=self.memory.facts(name.number))
             for name in names
         }  # fmt: skip
         form = work.form(self.cell, work.way.uplink, client=True)
-        self.hub.expect({place: {UPDATE: form} for place in places.values()})
+        self.hub.expect({place: {UPDATE: {**form, **self.change_form}} for place in places.values()})
         accept = Acceptance({path: mask for path, mask in masks.items() if path in form})
-        found = gather(self.hub, places, asks, patience, len(clients), accept, self.pulse)
-        came = self.required(turn, clients, len(clients), found, patience, accept.not_finite)
+        before = self.told_before(turn)
+        found = gather(self.hub, places, asks, patience, len(clients), accept, self.pulse, before)
+        counted: dict[int, Message] = {}
+        try:
+            came = self.required(turn, clients, len(clients), found, patience, accept.not_finite)
+            counted = {i: found.answers[client(i)] for i in came}
+        finally:
+            self.memory.learn(work.turn(turn.number, turn.edge_round), clients, counted)
         share = self.shares(came)
         models = [start | self.arrived(start, found.answers[client(i)]) for i in came]
         facts = [found.answers[client(i)].facts for i in came]
         loss = sum(s * float(f["loss"]) for s, f in zip(share, facts, strict=True))
         return Trained(self.folded(start, share, models), loss, max(float(f["seconds"]) for f in facts))
+
+    @property
+    def change_form(self) -> Form:
+        """Say what comes of a client's row of a correction with its model."""
+        correction = self.work.way.correction
+        if correction is None or not correction.up:
+            return {}
+        return {f"{CHANGE}{path}": Slot(w.dtype.name, w.shape) for path, w in self.memory.row.items()}
+
+    def told_before(self, turn: Turn) -> Callable[[Name, Link], list[Message]]:
+        """Return what goes to a client before a start: the cell's row, and the model its global round began with."""
+        work, correction = self.work, self.work.way.correction
+        held = {path: w for path, w in turn.dealt.model.items() if work.at_client(path)}
+        masks = {path: mask.astype(bool) for path, mask in (turn.mask or {}).items() if path in held}
+
+        def message(kind: str, name: Name, tensors: Numbers, masks: Numbers) -> Message:
+            return Message(kind, self.hub.me, name, turn.number, turn.edge_round, tensors=tensors, masks=masks)
+
+        def before(name: Name, link: Link) -> list[Message]:
+            told = []
+            starts_there = turn.edge_round == 0 and not work.sends_origin
+            if work.way.prox_to_round and self._told.get((ORIGIN, name)) is not link:
+                self._told[ORIGIN, name] = link
+                told += [] if starts_there else [message(ORIGIN, name, held, masks)]
+            if correction is not None and (correction.down or self._told.get((CONTROL, name)) is not link):
+                self._told[CONTROL, name] = link
+                told.append(message(CONTROL, name, self.memory.row, {}))
+            return told
+
+        return before
 
     def shares(self, clients: list[int]) -> list[float]:
         """Return how much each of these counts; the shares sum to 1."""
@@ -139,7 +192,7 @@ class Cell:
         """Return a client's model, or its part of one, as it has arrived."""
         codec = self.work.way.uplink
         if codec is None:
-            return dict(message.tensors)
+            return {path: w for path, w in message.tensors.items() if path in start}
         like = {p: w for p, w in start.items() if p in self.work.task.trainable and self.work.at_client(p)}
         moved = self.work.decode(Hop.UPLINK, codec, dict(message.tensors), like)
         rest = {path: w for path, w in message.tensors.items() if path in start}
@@ -167,7 +220,3 @@ class Acceptance:
         if not all(is_number(facts.get(key)) for key in self._says):
             return f"its {message.kind} does not say {' and '.join(self._says)} in numbers"
         return None
-
-
-def on_host(weights: Any) -> Numbers:
-    return {path: np.asarray(jax.device_get(w)) for path, w in weights.items()}

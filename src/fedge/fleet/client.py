@@ -1,9 +1,10 @@
 """A client trains with its own samples, and when its edge says so; a process may host several.
 
     start       edge → client: the model, or the clients' part of it    then local_steps with its own samples
-    update      client → edge: the same part, trained
+    update      client → edge: the same part, trained; and how its row of a correction has changed
 
-What an update undergoes on its way is as in the simulator: a codec encodes it here and its edge decodes it.
+What an update undergoes on its way is as in the simulator: a codec encodes it here and its edge decodes it. What a
+client keeps from one update to the next, and is told before a start, is in `memory.py`.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedge.core import tree
-from fedge.core.client import Samples
-from fedge.core.update import Hop
+from fedge.core.client import NOTHING, Link, Samples
+from fedge.core.update import Hop, Memory
 from fedge.errors import FleetError
-from fedge.fleet.work import Numbers, Work, padded
+from fedge.fleet.entries import Keeping
+from fedge.fleet.memory import CHANGE, CONTROL, ORIGIN, ClientMemory, row_of
+from fedge.fleet.work import Numbers, Work, on_host, padded
 from fedge.net.names import Name, client
 from fedge.net.uplink import Uplink
-from fedge.net.wire import Form, Head, Message, Tensors
+from fedge.net.wire import Form, Head, Message, Slot, Tensors
 
 START, UPDATE = "start", "update"
 
@@ -29,11 +32,20 @@ START, UPDATE = "start", "update"
 class Clients:
     """These are one process's clients of one cell."""
 
-    def __init__(self, work: Work, numbers: Sequence[int]) -> None:
+    def __init__(self, work: Work, numbers: Sequence[int], kept: Keeping | None = None) -> None:
         self.work, self.numbers = work, tuple(sorted(numbers))
         (self.cell,) = {int(work.topology.cell[i]) for i in self.numbers}
         self._samples = samples_of(work, self.numbers)
-        self._form = work.form(self.cell, work.way.downlink, client=True)  # links are read in threads without float64
+        self._forms = {START: work.form(self.cell, work.way.downlink, client=True)}  # here: links' threads lack float64
+        if work.way.prox_to_round:
+            self._forms[ORIGIN] = work.model_form(self.cell, client=True)
+        if work.way.correction is not None:
+            row = row_of(work, self.cell)
+            self._forms[CONTROL] = {path: Slot(w.dtype.name, w.shape) for path, w in row.items()}
+        self._told: dict[tuple[str, int], tuple[int, int, Numbers]] = {}  # (kind, client) → round, edge round, what
+        self._memories = {
+            i: ClientMemory(work, self.cell, i, kept or Keeping()) for i in self.numbers if work.way.keeps
+        }
 
     @property
     def names(self) -> tuple[Name, ...]:
@@ -41,27 +53,65 @@ class Clients:
 
     def expect(self, head: Head) -> Form:
         """Say what the edge may send."""
-        if head.bare.kind == START and head.bare.receiver in self.names:
-            return self._form
+        if head.bare.kind in self._forms and head.bare.receiver in self.names:
+            return self._forms[head.bare.kind]
         raise FleetError(f"{head.bare.sender.words} asks {head.bare.receiver.words} for what it cannot do: "
                          f"{head.bare.kind}")  # fmt: skip
 
-    def answer(self, message: Message) -> Message:
-        """Make a local round."""
+    def answer(self, message: Message) -> Message | None:
+        """Make a local round; None where the client was only told something, or comes too late for its edge."""
         work, began, number = self.work, time.perf_counter(), message.receiver.number
+        if message.kind != START:
+            self._told[message.kind, number] = (message.round, message.edge_round, dict(message.tensors))
+            return None
         start = arrived_model(work, self.cell, message)
-        first, mask = work.first(message.round, message.edge_round), mask_of(message)
-        weights, loss = work.train(start, mask, self._samples[number], number, first)
-        tensors: Numbers = {path: np.asarray(w) for path, w in weights.items()}
-        if (codec := work.way.uplink) is not None:
-            trained = [path for path in tensors if path in work.task.trainable]
-            moved = tree.subtract({path: weights[path] for path in trained}, start)
-            rest = {path: w for path, w in tensors.items() if path not in trained}
-            tensors = rest | work.encode(Hop.UPLINK, codec, number, first, moved)
-        value = float(loss)
+        if (link := self.link(message, start)) is None:
+            return None
+        memory = self._memories[number].recall(message, start) if number in self._memories else NOTHING
+        first = work.first(message.round, message.edge_round)
+        done = work.train(start, link, self._samples[number], memory, number, first)
+        after = done.memory
+        tensors = on_host(done.weights)
+        if work.way.uplink is not None:
+            tensors, after = self.encoded(message, start, tensors, after)
+        if (correction := work.way.correction) is not None and correction.up:
+            change = tree.subtract(after.shift, memory.shift)
+            tensors |= {f"{CHANGE}{path}": np.asarray(w) for path, w in change.items()}
+        if number in self._memories:
+            self._memories[number].keep(message, start, after)  # before it is sent: what counts is not forgotten
+        value = float(done.loss)
         facts = {"loss": value if np.isfinite(value) else None, "seconds": time.perf_counter() - began}
         return Message(UPDATE, message.receiver, message.sender, message.round, message.edge_round, message.step,
                        tensors=tensors, masks=masks_for(tensors, message.masks), facts=facts)  # fmt: skip
+
+    def link(self, message: Message, start: Numbers) -> Link | None:
+        """Return what a client knows of its cell besides a model to start from; None where it has missed some of it."""
+        work, number, origin, control = self.work, message.receiver.number, None, None
+        if work.way.prox_to_round:
+            if message.edge_round == 0 and not work.sends_origin:
+                self._told[ORIGIN, number] = (message.round, 0, start)
+            index, _, origin = self._told.get((ORIGIN, number), (-1, 0, None))
+            if index != message.round:
+                return None
+        if (correction := work.way.correction) is not None:
+            *at, control = self._told.get((CONTROL, number), (-1, 0, None))
+            if at != [message.round, message.edge_round if correction.down else at[1]]:
+                return None
+        return Link(mask_of(message), origin, control)
+
+    def encoded(self, message: Message, start: Numbers, tensors: Numbers, memory: Memory) -> tuple[Numbers, Memory]:
+        """Return the tensors that bring an update to its edge, and what the client then remembers."""
+        work, codec, number = self.work, self.work.way.uplink, message.receiver.number
+        assert codec is not None
+        first = work.first(message.round, message.edge_round)
+        trained = [path for path in tensors if path in work.task.trainable]
+        moved = tree.subtract({path: tensors[path] for path in trained}, {path: start[path] for path in trained})
+        wanted = tree.add(moved, memory.lost) if codec.feedback else moved
+        sent = work.encode(Hop.UPLINK, codec, number, first, wanted)
+        if codec.feedback:
+            arrived = work.decode(Hop.UPLINK, codec, sent, wanted)
+            memory = memory._replace(lost=tree.subtract(wanted, arrived))
+        return {path: w for path, w in tensors.items() if path not in trained} | sent, memory
 
 
 def arrived_model(work: Work, cell: int, message: Message) -> Numbers:
@@ -101,4 +151,5 @@ def samples_of(work: Work, numbers: Sequence[int]) -> dict[int, Samples]:
 def serve(clients: Clients, uplink: Uplink) -> None:
     """Answer an edge until it says that all is done."""
     for message in uplink.messages():
-        uplink.send(clients.answer(message))
+        if (answer := clients.answer(message)) is not None:
+            uplink.send(answer)

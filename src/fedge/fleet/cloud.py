@@ -14,13 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedge.core.contract import Stack, State
-from fedge.core.update import Hop
+from fedge.core.update import Hop, Kept
 from fedge.errors import brief
-from fedge.fleet.cell import Cell, Dealt, DivergedError, NoQuorumError, on_host
+from fedge.fleet.cell import Cell, Dealt, DivergedError, NoQuorumError
 from fedge.fleet.edge import ABSENT, DEAL, MERGED
 from fedge.fleet.leader import Leader
+from fedge.fleet.memory import COUNTED
 from fedge.fleet.told import without
-from fedge.fleet.work import Numbers, Work
+from fedge.fleet.work import Numbers, Work, on_host
 from fedge.net.gather import Asks, Gathered, Patience, gather
 from fedge.net.hub import Hub, Place
 from fedge.net.log_file import note
@@ -36,6 +37,7 @@ class Cloud(Leader):
         self._own = None if work.algorithm.has_edges else Cell(work, hub, 0, clients or patience)
         self._deal = jax.jit(lambda state, now: [(s.weights, s.mask) for s in work.algorithm.deal(state, now)])
         self._merge = jax.jit(self._merged)
+        self._counted: dict[int, int] = {}  # cell → the last round in which its model counted
 
     def one_round(self, state: State, index: int) -> State:
         dealt, now = self._deal(state, self.work.now(index)), self.work.now(index)
@@ -45,7 +47,7 @@ class Cloud(Leader):
             for n, cell in enumerate(stack.ids)
         }
         try:
-            came, loss = self._at_edges(index, cells) if self._own is None else self._at_clients(index, cells[0])
+            came, loss = self._at_edges(index, cells) if self._own is None else self._at_clients(index, cells[0], state)
         except NoQuorumError as problem:
             note("kept", f"round {index + 1} leaves the model as it was: {problem}", level=logging.WARNING,
                  round=index + 1)  # fmt: skip
@@ -54,6 +56,9 @@ class Cloud(Leader):
             self.loss = float("nan")
             return state
         self.loss = loss
+        self._counted |= dict.fromkeys(came, index)
+        if isinstance(state, Kept) and self._own is not None:
+            state = state._replace(memory=state.memory._replace(control=_stacked(self._own.memory.row)))
         weight = np.where([cell in came for cell in range(len(cells))], np.asarray(now.cell_weight), 0)
         stacks = [
             {p: np.stack([came.get(cell, cells[cell].model)[p] for cell in stack.ids]) for p in stack.weights}
@@ -65,9 +70,11 @@ class Cloud(Leader):
         whole = tuple(Stack(s.ids, weights) for s, weights in zip(self.work.stacks, stacks, strict=True))
         return self.work.algorithm.merge(state, whole, now)
 
-    def _at_clients(self, index: int, dealt: Dealt) -> tuple[dict[int, Numbers], float]:
+    def _at_clients(self, index: int, dealt: Dealt, state: State) -> tuple[dict[int, Numbers], float]:
         assert self._own is not None
         self._own.pulse = lambda part: self.pulse(index, part)
+        if isinstance(state, Kept):
+            self._own.memory.row = _row(0, state.memory.control)
         trained = self._own.global_round(index, dealt)
         return {0: trained.model}, trained.loss
 
@@ -115,7 +122,7 @@ class Cloud(Leader):
     def _deal_to(self, cell: int, index: int, dealt: Dealt) -> Message:
         masks = {path: mask.astype(bool) for path, mask in (dealt.mask or {}).items()}
         return Message(DEAL, self.hub.me, edge(cell), index, tensors=dealt.model, masks=masks,
-                       facts={"seconds": 0.9 * self.patience.deadline})  # fmt: skip
+                       facts={"seconds": 0.9 * self.patience.deadline, COUNTED: self._counted.get(cell)})  # fmt: skip
 
     def _arrived(self, cell: int, dealt: Dealt, message: Message, index: int) -> Numbers:
         """Return a cell's model as it has arrived in the cloud."""
@@ -126,6 +133,10 @@ class Cloud(Leader):
         moved = self.work.decode(Hop.BACKHAUL, codec, dict(message.tensors), like)
         rest = {path: w for path, w in message.tensors.items() if path in dealt.model}
         return rest | on_host({path: w + moved[path] for path, w in like.items()})
+
+
+def _stacked(row: Numbers) -> Numbers:
+    return {path: jnp.asarray(w)[None] for path, w in row.items()}
 
 
 def _row(n: int, stacked: Any) -> Numbers:

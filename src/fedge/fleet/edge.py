@@ -18,6 +18,7 @@ from fedge.core.update import Hop
 from fedge.errors import FleetError
 from fedge.fleet.cell import Cell, Dealt, DivergedError, NoQuorumError
 from fedge.fleet.client import mask_of, masks_for
+from fedge.fleet.memory import COUNTED
 from fedge.fleet.told import ended
 from fedge.fleet.work import Numbers
 from fedge.net.gather import LeavingError
@@ -49,7 +50,9 @@ class Edge:
         kind, tensors, facts = MERGED, Numbers(), dict[str, object]()
         try:
             limit = float(seconds) if is_number(seconds) else None
-            trained = self.cell.global_round(message.round, Dealt(model, mask_of(message)), limit)
+            counted = message.facts.get(COUNTED)
+            dealt = Dealt(model, mask_of(message), int(counted) if is_number(counted) else None)
+            trained = self.cell.global_round(message.round, dealt, limit)
             if not math.isfinite(trained.loss):
                 raise DivergedError(f"the loss of the clients of {self.cell.hub.me.words} is no finite number")
             tensors = self._sent_up(model, trained.model, message.round)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from fedge.core.edge import mix
+from fedge.core.update import Kept as Remembered
 from fedge.errors import FleetError
 from fedge.fleet.cell import Acceptance, Cell, Dealt, DivergedError, NoQuorumError
 from fedge.fleet.edge import plain
@@ -44,6 +45,13 @@ def neighbours(work: Work, cell: int) -> tuple[int, ...]:
     gossip = work.algorithm.gossip
     assert gossip is not None
     return tuple(sorted(gossip.graph[cell]))
+
+
+def start_of(work: Work, cell: int) -> Numbers:
+    """Return the model that a cell's edge begins with."""
+    state = work.made.start
+    models = state.state if isinstance(state, Remembered) else state
+    return {path: np.asarray(w[cell]) for path, w in models.items()}
 
 
 @dataclass

@@ -19,7 +19,8 @@ FREE = (*identity.LENGTH, *identity.LAYOUT, "eval_every", "checkpoint_every", "t
 
 def greeting(made: Experiment, objects: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a node says of itself when it dials; `objects` are the digests of what is its user's own."""
-    own = {key: value for key, value in made.config.model_dump().items() if key not in FREE}
+    free = set(FREE) - ({"checkpoint_every"} if made.job.algorithm.way.keeps else set())  # how long one remembers
+    own = {key: value for key, value in made.config.model_dump().items() if key not in free}
     return {VERSION: __version__, CONFIG: own, OBJECTS: dict(objects)}
 
 

@@ -39,8 +39,9 @@ def on_platform(fleet: Fleet, host: Callable[[Node], str]) -> Fleet:
 
 
 def keeps_state(fleet: Fleet, node: Node) -> bool:
-    """Say whether a node keeps what must outlive its process: a model that it owns, or a run folder."""
-    return node.role in ("cloud", "monitor") or (node.role == "edge" and fleet.cloud is None)
+    """Say whether a node keeps what must outlive its process: a run folder, a model that it owns, or a memory."""
+    owns = node.role in ("cloud", "monitor") or (node.role == "edge" and fleet.cloud is None)
+    return owns or fleet.remembers
 
 
 def _out(fleet: Fleet, node: Node) -> str | None:

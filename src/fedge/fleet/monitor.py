@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedge.core.contract import State
+from fedge.core.update import Kept
 from fedge.errors import FleetError
 from fedge.fleet.leader import Leader
 from fedge.fleet.work import Work
@@ -59,7 +60,7 @@ class Monitor(Leader):
         losses = [float("nan") if loss is None else float(loss) for loss in said]
         self.took = max(float(message.facts["seconds"]) for message in messages)
         self.loss = float(np.dot(self.work.topology.cell_weight, losses))
-        return stacked
+        return state._replace(state=stacked) if isinstance(state, Kept) else stacked
 
 
 def _readable(name: Name, message: Message) -> str | None:

@@ -8,13 +8,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from fedge.engine import Engine
 from fedge.errors import FleetError
@@ -26,9 +25,11 @@ from fedge.fleet.cell import Cell
 from fedge.fleet.client import Clients
 from fedge.fleet.cloud import Cloud
 from fedge.fleet.edge import Edge
-from fedge.fleet.gossip import GossipEdge, neighbours
+from fedge.fleet.entries import Keeping
+from fedge.fleet.gossip import GossipEdge, neighbours, start_of
 from fedge.fleet.greeting import greeting, only, vet
 from fedge.fleet.kept import Kept
+from fedge.fleet.memory import without_rows
 from fedge.fleet.monitor import Monitor
 from fedge.fleet.split import is_split
 from fedge.fleet.split_cell import SplitCell
@@ -51,6 +52,7 @@ from fedge.runner.result import Result
 from fedge.runner.run import run
 from fedge.runner.signals import StopRequest
 
+MEMORY = "memory"  # in the folder of a node that remembers something
 log = logging.getLogger(__name__)
 
 
@@ -79,6 +81,11 @@ class Site:
             return Patience(self.fleet.deadline.cloud, self.fleet.quorum.cloud)
         return Patience(self.fleet.deadline.edge, self.fleet.quorum.edge)
 
+    def memory(self, work: Work, hello: Any, out: Path | None) -> Keeping:
+        """Return where this process keeps what its nodes remember: in `out`, or else in its own folder."""
+        folder = out or (None if self.own is None else self.own.folder)
+        return Keeping(None if folder is None else folder / MEMORY, identity.digest_of(identity.canonical(hello)))
+
     def dialling(self, names: tuple[Name, ...], parent: Name, hello: Any, hub: Hub | None = None) -> Dialling:
         address = self.fleet.at(parent).address
         assert address is not None
@@ -102,7 +109,7 @@ def built(site: Site) -> Iterator[tuple[Work, dict[str, Any]]]:
     config = given.resolve(site.fleet.run)
     with ready(config, 1):
         made = given.experiment(config)
-        yield Work(made), greeting(made, identity.objects(made, None))
+        yield Work(without_rows(made)), greeting(made, identity.objects(made, None))
 
 
 def in_thread(work: Work, target: Callable[..., None], *given: Any) -> threading.Thread:
@@ -129,6 +136,9 @@ class Leading(ProgramCache):
         self.hub: Hub | None = None
         self.leader: Cloud | Monitor | None = None
 
+    def fit(self, made: Experiment) -> Experiment:
+        return without_rows(made)
+
     def engine(self, made: Experiment) -> Engine:
         work, site = Work(made), self._site
         children = [edge(cell) for cell in range(work.topology.cells)]
@@ -147,7 +157,7 @@ class Leading(ProgramCache):
 
 def lead(
     leading: Leading, fleet: Fleet, *, out: Path | None = None, resume: Path | None = None,
-    listener: Listener | None = None, stop: StopRequest | None = None,
+    listener: Listener | Sequence[Listener] | None = None, stop: StopRequest | None = None,
 ) -> Result:  # fmt: skip
     """Make the run that a fleet is there for, and tell its nodes when it is over."""
     reason = "the run was given up"
@@ -172,7 +182,8 @@ def play_edge(site: Site, out: Path | None = None) -> None:
             raise FleetError(f"{work.algorithm.name} has no edges; its clients talk to the cloud")
         near = [edge(j) for j in neighbours(work, cell)] if gossips else []
         hub = site.listen(hello, *(client(int(i)) for i in work.topology.roster[cell]), *near)
-        own = (SplitCell if is_split(work) else Cell)(work, hub, cell, site.patience(of_edges=False))
+        kept = site.memory(work, hello, out)
+        own = (SplitCell if is_split(work) else Cell)(work, hub, cell, site.patience(of_edges=False), kept)
         if gossips:
             _gossip(site, own, hello, out)
             return
@@ -183,8 +194,7 @@ def play_edge(site: Site, out: Path | None = None) -> None:
 def _gossip(site: Site, cell: Cell, hello: Any, out: Path | None) -> None:
     """Be an edge that keeps its own model, in `out` if that is said."""
     work, me, hub = cell.work, site.me, cell.hub
-    start = {path: np.asarray(w[me.number]) for path, w in work.made.start.items()}
-    node = GossipEdge(cell, site.patience(of_edges=True), start)
+    node = GossipEdge(cell, site.patience(of_edges=True), start_of(work, me.number))
     dial = [site.dialling((me,), edge(j), hello, hub) for j in neighbours(work, me.number) if j < me.number]
     to_monitor = site.dialling((me,), MONITOR, hello, hub) if site.fleet.monitor else None
     kept = None
@@ -193,19 +203,22 @@ def _gossip(site: Site, cell: Cell, hello: Any, out: Path | None) -> None:
     gossip.serve(node, Costs(work.made).last(), dial, to_monitor, kept)
 
 
-def play_clients(site: Site) -> None:
-    """Be the clients of a process until their edges say that all is over; each edge is served by a thread."""
+def play_clients(site: Site, out: Path | None = None) -> None:
+    """Be the clients of a process until their edges say that all is over; each edge is served by a thread.
+
+    What they remember is kept in `out`.
+    """
     with built(site) as (work, hello):
         numbers = [name.number for name in site.node.names]
         unknown = [i for i in numbers if i >= work.topology.clients]
         if unknown:
             raise FleetError(f"client {unknown[0]} is none of the {work.topology.clients} clients of this run")
         cells = sorted({int(work.topology.cell[i]) for i in numbers})
-        problems, threads = list[BaseException](), list[threading.Thread]()
+        problems, threads, kept = list[BaseException](), list[threading.Thread](), site.memory(work, hello, out)
         for cell in cells:
             own = [i for i in numbers if work.topology.cell[i] == cell]
             parent = edge(cell) if work.algorithm.has_edges else CLOUD
-            threads.append(in_thread(work, _serve_cell, work, own, site, parent, hello, problems))
+            threads.append(in_thread(work, _serve_cell, work, own, site, parent, hello, problems, kept))
         for thread in threads:
             thread.join()
         if problems:
@@ -213,11 +226,11 @@ def play_clients(site: Site) -> None:
 
 
 def _serve_cell(
-    work: Work, numbers: list[int], site: Site, parent: Name, hello: Any, problems: list[BaseException]
+    work: Work, numbers: list[int], site: Site, parent: Name, hello: Any, problems: list[BaseException], kept: Keeping
 ) -> None:
     try:
         split = is_split(work)
-        process = (SplitClients if split else Clients)(work, numbers)
+        process = (SplitClients if split else Clients)(work, numbers, kept)
         uplink = Uplink(site.dialling(process.names, parent, hello), process.expect)
         (split_client if split else client_role).serve(process, uplink)
     except BaseException as problem:

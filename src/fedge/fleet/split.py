@@ -68,20 +68,23 @@ class Cutting:
         return tuple(client_forward(self.split, half, x, y, self._dropout(client, iteration)))  # type: ignore[return-value]
 
     def backward(
-        self, half: Weights, memory: Any, began: Weights, own: Samples, rows: Array, at_cut: Any, client: Any,
-        iteration: Any,
+        self, half: Weights, memory: Any, began: Weights, link: Link, own: Samples, rows: Array, at_cut: Any,
+        client: Any, iteration: Any,
     ) -> Any:  # fmt: skip
         """Return a client's half and its optimiser's memory after a step."""
 
-        def program(half: Any, memory: Any, began: Any, own: Any, rows: Any, at_cut: Any, i: Any, k: Any) -> Any:
+        def program(
+            half: Any, memory: Any, began: Any, link: Link, own: Any, rows: Any, at_cut: Any, i: Any, k: Any
+        ) -> Any:
             work = self.work
             x, _ = work.task.inputs(own, rows)
             params, rest = tree.split(half, work.task.trainable.__contains__)
             gradient, statistics = client_backward(self.split, params, rest, x, Downlink(at_cut), self._dropout(i, k))
-            pull = pull_of(work.way, began, Link(), NOTHING)
+            pull = pull_of(work.way, began, link, NOTHING)
             return work.task.update(work.lr, half, memory, gradient, statistics, None, pull)
 
-        return self.work.program("backward", lambda: program)(half, memory, began, own, rows, at_cut, client, iteration)
+        make = self.work.program("backward", lambda: program)
+        return make(half, memory, began, link, own, rows, at_cut, client, iteration)
 
     # What an edge computes
 

@@ -20,6 +20,7 @@ from fedge.core.contract import Sharing
 from fedge.core.tree import Weights
 from fedge.fleet.cell import Acceptance, Cell, Trained, Turn
 from fedge.fleet.client import START, UPDATE
+from fedge.fleet.entries import Keeping
 from fedge.fleet.split import ACTIVATIONS, AT_CUT, GRADIENT, Cutting
 from fedge.fleet.work import Numbers, Work
 from fedge.net.gather import Asks, Patience, gather
@@ -33,8 +34,8 @@ from fedge.net.wire import Message
 class SplitCell(Cell):
     """This makes a cell's edge rounds in lockstep."""
 
-    def __init__(self, work: Work, hub: Hub, cell: int, patience: Patience) -> None:
-        super().__init__(work, hub, cell, patience)
+    def __init__(self, work: Work, hub: Hub, cell: int, patience: Patience, kept: Keeping | None = None) -> None:
+        super().__init__(work, hub, cell, patience, kept)
         self.cut = Cutting(work, cell)
 
     def edge_round(self, model: Numbers, turn: Turn, patience: Patience) -> Trained:
@@ -58,7 +59,8 @@ class SplitCell(Cell):
         present, loss, over = clients, 0.0, dict[Name, Link | None]()
         for step in range(steps):
             left = patience.until(end)
-            present = self._exchange(turn, step, present, asks if step == 0 else {}, upper, left, len(clients), over)
+            asked = asks if step == 0 else {}
+            present = self._exchange(turn, step, present, asked, upper, left, len(clients), over)
             loss += upper.step(present, self.shares(present)) / steps
         accept = Acceptance({}, ("seconds",))
         places = {client(i): Place(client(i), turn.number, turn.edge_round, steps) for i in present}
@@ -97,7 +99,7 @@ class SplitCell(Cell):
             return problem
 
         places = {client(i): Place(client(i), turn.number, turn.edge_round, step) for i in present}
-        found = gather(self.hub, places, asks, patience, asked, take, over=over)
+        found = gather(self.hub, places, asks, patience, asked, take, earlier=self.told_before(turn), over=over)
         came = self.required(turn, present, asked, found, patience, accept.not_finite)
         for i in came if upper.in_order else ():
             answer(client(i), found.answers[client(i)])

@@ -15,9 +15,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from fedge.core import tree
-from fedge.core.update import Hop
+from fedge.core.client import NOTHING, Link
 from fedge.fleet.client import START, UPDATE, Clients, arrived_model
+from fedge.fleet.entries import Keeping
+from fedge.fleet.memory import ORIGIN
 from fedge.fleet.split import ACTIVATIONS, AT_CUT, GRADIENT, Cutting
 from fedge.fleet.work import Numbers, Work
 from fedge.net.tally import LABELS
@@ -31,6 +32,7 @@ class Steps:
 
     message: Message  # the start
     began: Numbers
+    link: Link
     half: Any
     memory: Any
     rows: Any  # of its samples, for each step
@@ -41,8 +43,8 @@ class Steps:
 class SplitClients(Clients):
     """These are one process's clients of one cell; each of them may be in the middle of its own edge round."""
 
-    def __init__(self, work: Work, numbers: Any) -> None:
-        super().__init__(work, numbers)
+    def __init__(self, work: Work, numbers: Any, kept: Keeping | None = None) -> None:
+        super().__init__(work, numbers, kept)
         self.cut = Cutting(work, self.cell)
         self._under_way: dict[int, Steps] = {}
 
@@ -54,8 +56,12 @@ class SplitClients(Clients):
     def next(self, message: Message) -> Message | None:
         """Return what a client says to this; None where it comes from an edge round that is over."""
         number, began = message.receiver.number, time.perf_counter()
+        if message.kind == ORIGIN:
+            return self.answer(message)
         if message.kind == START:
-            steps = self._under_way[number] = self._begin(message)
+            if (begun := self._begin(message)) is None:
+                return None
+            steps = self._under_way[number] = begun
         else:
             found = self._under_way.get(number)
             here = (message.round, message.edge_round, message.step)
@@ -70,14 +76,17 @@ class SplitClients(Clients):
         return Message(kind, start.receiver, start.sender, start.round, start.edge_round, steps.step, tensors=tensors,
                        facts=facts)  # fmt: skip
 
-    def _begin(self, message: Message) -> Steps:
+    def _begin(self, message: Message) -> Steps | None:
         work, number = self.work, message.receiver.number
         start = arrived_model(work, self.cell, message)
+        if (link := self.link(message, start)) is None:
+            return None
         first = work.first(message.round, message.edge_round)
         own, count = self._samples[number], work.schedule.local_steps
         rows = work.program("rows", lambda: lambda own, i, k: work.task.indices(work.key, own, i, k, count))
         half = {path: jnp.asarray(w) for path, w in start.items()}
-        return Steps(message, start, half, work.task.fresh(work.lr, half), rows(own, np.int32(number), np.int32(first)))
+        drawn = rows(own, np.int32(number), np.int32(first))
+        return Steps(message, start, link, half, work.task.fresh(work.lr, half), drawn)
 
     def _draw(self, steps: Steps) -> Any:
         """Return the key of this step's dropout, which the edge draws too."""
@@ -96,23 +105,17 @@ class SplitClients(Clients):
         number = steps.message.receiver.number
         if steps.half:
             steps.half, steps.memory = self.cut.backward(
-                steps.half, steps.memory, steps.began, self._samples[number], steps.rows[steps.step],
+                steps.half, steps.memory, steps.began, steps.link, self._samples[number], steps.rows[steps.step],
                 message.tensors[AT_CUT], *self._draw(steps),
             )  # fmt: skip
         steps.step += 1
 
     def _update(self, steps: Steps) -> Numbers:
-        work, number = self.work, steps.message.receiver.number
-        del self._under_way[number]
+        del self._under_way[steps.message.receiver.number]
         tensors: Numbers = {path: np.asarray(w) for path, w in steps.half.items()}
-        codec = work.way.uplink
-        trained = [path for path in tensors if path in work.task.trainable]
-        if codec is not None and trained:
-            first = work.first(steps.message.round, steps.message.edge_round)
-            moved = tree.subtract({path: steps.half[path] for path in trained}, steps.began)
-            rest = {path: w for path, w in tensors.items() if path not in trained}
-            tensors = rest | work.encode(Hop.UPLINK, codec, number, first, moved)
-        return tensors
+        if self.work.way.uplink is None or not self.work.task.trainable & tensors.keys():
+            return tensors
+        return self.encoded(steps.message, steps.began, tensors, NOTHING)[0]
 
 
 def serve(clients: SplitClients, uplink: Uplink) -> None:

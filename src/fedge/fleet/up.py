@@ -14,10 +14,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from fedge.errors import FleetError
+from fedge.experiment.build import Experiment
 from fedge.fleet import folders
 from fedge.fleet.account import Account, account_of
 from fedge.fleet.leader import Leader
@@ -60,14 +61,17 @@ def up(
     with carried(fleet, nodes) as place, contextlib.ExitStack() as stack:
         own = Credentials.load(place / leader.label)
 
-        def begin(engine: Leader) -> None:
-            """Start the others once this process listens."""
-            others = [node for node in fleet.nodes if node is not leader]
-            stack.enter_context(children(others, place, log_file))
-            told(engine)
+        class Begin(Listener):
+            """This starts the others once this process listens and has a folder, where they keep what they remember."""
 
-        leading = Leading(Site(fleet, leader, own), begin)
-        result = lead(leading, fleet, out=out, resume=resume, listener=listener, stop=stop)
+            def ready(self, experiment: Experiment, out: Path) -> None:
+                others = [node for node in fleet.nodes if node is not leader]
+                remember = [node for node in others if fleet.remembers and (fleet.cloud or node.role == "client")]
+                stack.enter_context(children(others, place, log_file, {node.label: out for node in remember}))
+
+        leading = Leading(Site(fleet, leader, own), told)
+        listeners = [Begin(), *([] if listener is None else [listener])]
+        result = lead(leading, fleet, out=out, resume=resume, listener=listeners, stop=stop)
     assert leading.leader is not None
     account = account_of(leading.leader)
     files.write_json(result.out / ACCOUNT, account.to_json())
@@ -103,14 +107,16 @@ def carried(fleet: Fleet, nodes: Path | None) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def children(nodes: list[Node], place: Path, log_file: Path | None) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Run each node in a process of its own until the block ends."""
+def children(
+    nodes: list[Node], place: Path, log_file: Path | None, outs: Mapping[str, Path]
+) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Run each node in a process of its own until the block ends; some keep what they remember in a folder."""
     found: list[subprocess.Popen[bytes]] = []
     ending = threading.Event()
     with tempfile.TemporaryDirectory(prefix="fedge-said-") as said:
         try:
             for node in nodes:
-                found.append(_start(node, place, Path(said) / node.label, log_file))
+                found.append(_start(node, place, Path(said) / node.label, log_file, outs.get(node.label)))
             watch = threading.Thread(target=_watch, args=(nodes, found, Path(said), ending), daemon=True)
             watch.start()
             yield found
@@ -119,8 +125,9 @@ def children(nodes: list[Node], place: Path, log_file: Path | None) -> Iterator[
             _take_down(found)
 
 
-def _start(node: Node, place: Path, said: Path, log_file: Path | None) -> subprocess.Popen[bytes]:
-    words = [*folders.start_words(node, str(place / node.label), None)[1:], WITH_PARENT]
+def _start(node: Node, place: Path, said: Path, log_file: Path | None, kept: Path | None) -> subprocess.Popen[bytes]:
+    out = None if kept is None else str(kept.absolute())
+    words = [*folders.start_words(node, str(place / node.label), out)[1:], WITH_PARENT]
     if log_file is not None:
         words += ["--log", str(log_file)]
     with said.open("wb") as errors:

@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from fedge.core.client import NOTHING, Link, Samples, local_round
+from fedge.core.client import Link, Samples, Update, local_round
 from fedge.core.contract import Round, Stack, State
 from fedge.core.keys import Purpose, fold
 from fedge.core.sampling import draw_participants
 from fedge.core.tree import Weights
-from fedge.core.update import Codec, Hop, draw_key
+from fedge.core.update import Codec, Hop, Memory, draw_key
 from fedge.errors import ConfigError
 from fedge.experiment.build import Experiment
 from fedge.net.wire import Form, Slot
@@ -55,6 +55,15 @@ class Work:
     def first(self, index: int, edge_round: int) -> int:
         """Return the first iteration of an edge round."""
         return index * self.schedule.period + edge_round * self.schedule.local_steps
+
+    def turn(self, index: int, edge_round: int) -> int:
+        """Count edge rounds from the start of the run."""
+        return index * self.schedule.edge_rounds + edge_round
+
+    @cached_property
+    def sends_origin(self) -> bool:
+        """Say whether clients are sent the model that their global round began with on its own."""
+        return self.made.clock.ledger.sends_origin
 
     # What may come
 
@@ -147,34 +156,46 @@ class Work:
             self._programs[name] = jax.jit(make())
         return self._programs[name]
 
-    def train(self, start: Weights, mask: Weights | None, own: Samples, client: int, first: int) -> Any:
+    def train(self, start: Weights, link: Link, own: Samples, memory: Memory, client: int, first: int) -> Update:
         """Make a client's local round; what a codec would do to its update is left to the link."""
         way, steps = replace(self.way, uplink=None), self.schedule.local_steps
 
-        def program(start: Weights, mask: Weights | None, own: Samples, client: Any, first: Any) -> Any:
-            done = local_round(
-                self.task, way, start, Link(mask), own, NOTHING, self.key, client, first, steps, self.lr
-            )  # fmt: skip
-            return done.weights, done.loss
+        def program(start: Weights, link: Link, own: Samples, memory: Memory, client: Any, first: Any) -> Update:
+            return local_round(self.task, way, start, link, own, memory, self.key, client, first, steps, self.lr)
 
-        return self.program("train", lambda: program)(start, mask, own, np.int32(client), np.int32(first))
+        made: Update = self.program("train", lambda: program)(
+            start, link, own, memory, np.int32(client), np.int32(first)
+        )
+        return made
 
 
 def require_carried(made: Experiment) -> None:
     """Refuse what a fleet does not carry yet, in one sentence."""
     algorithm, config = made.job.algorithm, made.config
     way = algorithm.way
-    if way.keeps:
-        what = f"correction={way.correction.name}" if way.correction else f"codec={config.declared.get('codec')}"
-        raise ConfigError(f"{what} gives clients a memory, which a fleet does not carry yet; leave it out")
-    if way.prox is not None and way.prox_to_round:
-        raise ConfigError("prox_anchor=cloud needs a model that a fleet's clients are not sent; take prox_anchor=edge")
+    if way.correction is not None and way.correction.follows:
+        others = {
+            "participation": config.participation < 1,
+            "down_codec": way.downlink,
+            "cloud_codec": way.backhaul,
+            "cloud_rule": config.declared["cloud_rule"] != "mean",
+            "server": config.declared["server"] != "none",
+        }
+        if changed := [key for key, value in others.items() if value]:
+            raise ConfigError(
+                f"correction={way.correction.name} lets clients and edges of a fleet learn from an average, which they "
+                f"take from the model that they are sent next; {changed[0]} sends them another one, leave it out"
+            )
     if way.downlink is not None and not algorithm.whole_models:
         raise ConfigError("down_codec is not carried by a fleet to clients that own parts of a tensor; leave it out")
     gossip = algorithm.gossip
     if gossip is not None and gossip.mixing.min() < 0 and made.model.variances:
         raise ConfigError("the edges' running variances are averaged over all of them at once here, which neighbours "
                           "of a fleet cannot; take another graph, or bn=groupnorm")  # fmt: skip
+
+
+def on_host(weights: Any) -> Numbers:
+    return {path: np.asarray(jax.device_get(w)) for path, w in weights.items()}
 
 
 def padded(x: NDArray[Any]) -> NDArray[Any]:

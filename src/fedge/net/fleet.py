@@ -60,6 +60,7 @@ class Fleet:
     deadline: Tiers  # seconds for a global round, and for an edge round
     quorum: Quorum
     node: str | None = None  # label of the process whose part of the file this is; None: it is the whole
+    remembers: bool = False  # clients and edges have a memory that outlives their processes
 
     def at(self, name: Name) -> Node:
         """Find the process that a node is, or is in."""

@@ -119,5 +119,6 @@ class Preparation:
         made = given.experiment(config)
         made = replace(made, job=replace(made.job, devices=layout["devices"], chunk=layout["chunk"]))
         cache = cache or ProgramCache()
+        made = cache.fit(made)
         costs = Costs(made)
         return cls(made, identity.objects(made, given.optimiser), costs, cache.engine(made), Metrics([made], cache))

@@ -50,4 +50,5 @@ MTGC = Correction(
     cell_after_edge=lambda cell, change: cell,
     cell_after_cloud=_cell_after_cloud,
     once=1,
+    follows=True,
 )

@@ -1,0 +1,156 @@
+"""What clients and cells remember outlives their processes, and is of what has counted."""
+
+import jax
+import numpy as np
+import pytest
+
+from fedge.engine import Reference
+from fedge.errors import ConfigError
+from fedge.fleet.client import START, Clients
+from fedge.fleet.entries import Entries, Keeping
+from fedge.fleet.memory import COUNTED, MISSED, SINCE, CellMemory, ClientMemory, without_rows
+from fedge.fleet.work import Work
+from fedge.net.names import client, edge
+from fedge.net.wire import Message
+from tests.fleet.in_process import fleet
+from tests.fleet.test_faults import cut_links
+from tests.helpers import distance, small
+
+pytest.importorskip("grpc")
+SCAFFOLD = {"correction": "scaffold", "codec": "topk:0.1", "dtype": "float64", "devices": 1, "edge_rounds": 2}
+
+
+@pytest.fixture(autouse=True)
+def double():
+    with jax.enable_x64(True):
+        yield
+
+
+def named(number):
+    return {"shift": {"w": np.full(3, float(number))}}
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_what_was_known_before_a_turn_is_found_and_what_came_after_it_is_undone(tmp_path, on_disk):
+    entries = Entries(Keeping(tmp_path if on_disk else None, "run"), "client-0", each=2, rounds=2)
+    assert entries.before(0) is None
+    for turn in range(9):  # rounds of two turns each; the last one is half done
+        entries.keep(turn, named(turn))
+    assert entries.before(9).turn == 8
+    assert entries.before(8).turn == 7  # of earlier rounds the last turn stays
+    assert entries.before(7).turn == 5
+    entries.keep(7, named(70))
+    found = entries.before(8)
+    assert (found.turn, *found.rows["shift"]["w"]) == (7, 70, 70, 70)
+    assert entries.before(8, last=6).turn == 5  # turn 7 did not count
+    assert entries.before(3) is None  # older than a leader may go back
+    if on_disk:
+        assert list((tmp_path / "client-0").iterdir()) == []
+
+
+@pytest.mark.parametrize("harm", ["damaged", "of another run"])
+def test_what_cannot_be_read_or_is_anothers_is_forgotten(tmp_path, harm, caplog):
+    Entries(Keeping(tmp_path, "run"), "client-0", 1, 2).keep(0, named(0))
+    (file,) = (tmp_path / "client-0").iterdir()
+    if harm == "damaged":
+        file.write_bytes(file.read_bytes()[:-1])
+    again = Entries(Keeping(tmp_path, "run" if harm == "damaged" else "other"), "client-0", 1, 2)
+    assert again.before(1) is None
+    assert "what it held is forgotten" in caplog.text
+    assert not file.exists()
+
+
+def test_who_is_killed_goes_on_from_what_was_kept(tmp_path):
+    """Client 2 and the edges lose what is in memory in round 2; a leader that goes back a round finds the old rows."""
+    made = small(**SCAFFOLD)
+    expected, _ = Reference(made.job).rounds(made.start, 0, 2)
+    killed, hubs = [], {}
+
+    class Mortal(Clients):
+        def answer(self, message):
+            if (message.kind, message.receiver, message.round) == (START, client(2), 1) and not killed:
+                killed.append(message.edge_round)
+                self._told.clear()
+                kept = Keeping(tmp_path, "this run")
+                self._memories = {i: ClientMemory(self.work, self.cell, i, kept) for i in self.numbers}
+                cut_links(hubs[edge(self.cell)], [client(2)])
+                return None
+            return super().answer(message)
+
+    with fleet(made, clients=Mortal, keep=tmp_path) as found:
+        hubs |= found.hubs
+        first, _ = found.cloud.rounds(found.work.made.start, 0, 1)
+        for cell in found.cells:
+            cell.memory = CellMemory(found.work, cell.cell, cell.hub.me, Keeping(tmp_path, "this run"))
+        for _ in range(2):
+            after, _ = found.cloud.rounds(first, 1, 1)
+            assert distance(made.evaluated(after), made.evaluated(expected)) < 1e-12
+        found.cloud.rounds(after, 2, 1)
+        after, _ = found.cloud.rounds(found.work.made.start, 0, 2)
+        assert distance(made.evaluated(after), made.evaluated(expected)) < 1e-12
+    assert killed == [0]
+
+
+def test_a_client_unlearns_what_did_not_count_and_says_what_it_has_lost(caplog):
+    work = Work(without_rows(small(**SCAFFOLD)))
+    memory = ClientMemory(work, 0, 4, Keeping())
+    model = {path: np.zeros(w.shape) for path, w in work.stack_of(0).weights.items()}
+
+    def recalled(turn, **facts):
+        return memory.recall(Message(START, edge(0), client(4), turn // 2, turn % 2, facts=facts), model)
+
+    def learn(turn, value):
+        known = recalled(turn)
+        shift = {path: np.full(w.shape, float(value)) for path, w in known.shift.items()}
+        memory.keep(Message(START, edge(0), client(4), turn // 2, turn % 2), model, known._replace(shift=shift))
+
+    def value(known):
+        (found,) = {float(x) for w in known.shift.values() for x in np.unique(w)}
+        return found
+
+    learn(0, 1), learn(1, 2), learn(2, 3)
+    assert value(recalled(3, counted=2)) == 3
+    assert value(recalled(3, counted=1)) == 2
+    learn(2, 3)
+    assert value(recalled(4, missed=2)) == 2  # it is not known what counted before
+    assert value(recalled(4, since=2)) == 0  # the edge has begun anew
+    assert "has lost" not in caplog.text
+    assert value(recalled(8, counted=6)) == 2
+    assert "client 4 has lost its memory of round 4; it goes on with what it still knows" in caplog.text
+
+
+def test_a_cell_says_which_turns_count_and_begins_anew_where_its_edge_has_lost_them(tmp_path, caplog):
+    work = Work(without_rows(small(**SCAFFOLD)))
+    cell = CellMemory(work, 0, edge(0), Keeping())
+    change = {f"change:{path}": np.ones(w.shape) for path, w in cell.row.items()}
+    cell.begin(0, {}, None)
+    cell.learn(0, [1, 2], {1: Message("update", client(1), edge(0), tensors=change)})
+    cell.learn(1, [1, 2], {})
+    assert cell.facts(1) == {SINCE: 0, COUNTED: 0, MISSED: 1}
+    assert cell.facts(2) == {SINCE: 0, COUNTED: None, MISSED: 0}
+    share = work.topology.weight[1] / work.topology.cell_weight[0]
+    assert all(np.allclose(w, share, rtol=1e-15) for w in cell.row.values())
+    cell.keep(0, None)
+    cell.begin(1, {}, None)
+    assert all(np.allclose(w, share, rtol=1e-15) for w in cell.row.values())
+    anew = CellMemory(work, 0, edge(0), Keeping())
+    anew.begin(3, {}, None)
+    assert anew.facts(1)[SINCE] == 6
+    assert "edge 0 knows nothing of its cell's corrections before round 4; they begin anew" in caplog.text
+
+
+@pytest.mark.parametrize("keys", [{"participation": 0.5}, {"down_codec": "int8"}, {"server": "adam"},
+                                  {"cloud_rule": "median"}, {"cloud_codec": "int8"}])  # fmt: skip
+def test_an_average_that_nobody_hears_of_is_refused(keys):
+    (key,) = keys
+    with pytest.raises(ConfigError, match=f"learn from an average, .*; {key} sends them another one, leave it out"):
+        Work(small(algorithm="mtgc", **keys))
+
+
+def test_a_run_folder_of_such_a_fleet_is_not_the_simulators():
+    """Its clients' rows are not in it, so that a simulator would go on without them."""
+    made = without_rows(small(**SCAFFOLD))
+    assert made.start.memory._asdict() == {"shift": {}, "lost": {}, "control": {}}
+    flat = without_rows(small(algorithm="scaffold"))
+    assert flat.start.memory.control.keys() == flat.job.task.trainable
+    assert without_rows(plain := small()) is plain
