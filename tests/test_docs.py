@@ -1,62 +1,37 @@
 """What README and docs tell a reader to type is what fedge understands, and their Python runs.
 
-Each command is read by the real parser, and its keys make a valid configuration; sessions are run while the site is
-built. Blocks of Python are run, page by page, in few and short rounds. A block that cannot be run is marked:
-
-    <!-- not run: the reason -->
+Each command is read by the real parser, and its keys make a valid configuration; test_docs_commands.py runs them, made
+small, and sessions are run while the site is built. Blocks of Python are run, page by page, in few and short rounds;
+tables in TOML are read by what they are for. What cannot be run is marked (documents.py).
 """
 
 import json
 import re
-import shlex
 import sys
+import tomllib
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 import fedge
 from fedge.cli import COMMANDS, load
 from fedge.experiment.config import Config, parse
+from fedge.experiment.fleet_file import fleet_of
+from fedge.experiment.network_file import read_network
 from fedge.runner.cache import ProgramCache
 from fedge.studies import compare, grid
+from tests.documents import PAGES, ROOT, blocks, lines
 
-ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted(p for p in (ROOT / "docs").rglob("*.md") if "decisions" not in p.parts)]
-FENCE = re.compile(
-    r"^(?:<!-- not run: (?P<why>[^\n]+) -->\n)?(?P<indent> *)```(?P<kind>[^\n`]*)\n(?P<body>.*?)^(?P=indent)```$",
-    re.M | re.S,
-)
 ELSEWHERE = {"own-algorithm.md": "test_tutorial.py", "tasks.md": "test_tasks.py"}  # tests that run a page's Python
 SHORT = {"rounds": 1, "local_steps": 1, "edge_rounds": 1, "batch": 5}
 CACHE = ProgramCache(4)
 
 
-class Block(NamedTuple):
-    page: str
-    kind: str
-    why: str | None  # it is not run
-    body: str
-
-
-def blocks():
-    for page in PAGES:
-        for found in FENCE.finditer(page.read_text()):
-            indent = len(found["indent"])
-            body = "\n".join(line[indent:] for line in found["body"].splitlines())
-            yield Block(str(page.relative_to(ROOT)), found["kind"], found["why"], body)
-
-
 def commands():
     """Yield (page, words) of each command that a reader could type."""
-    for block in blocks():
-        if block.kind in ("", "sh", "text"):
-            lines = block.body.replace("\\\n", " ").splitlines()
-            for line in lines:
-                found = re.match(r"(?:\$ |srun )?(?:\.venv/bin/)?fedge (.*)", line)
-                if found and (block.kind != "text" or line.startswith("$ ")):
-                    words = shlex.split(found[1], comments=True)
-                    yield block.page, words[: words.index(">")] if ">" in words else words
+    for line in lines():
+        if line.words:
+            yield line.block.page, line.words
 
 
 def test_there_is_something_to_check():
@@ -134,8 +109,29 @@ def test_a_notebook_runs_and_holds_its_outputs(path, tmp_path, monkeypatch):
 
 
 def test_what_is_not_run_says_why():
-    for block in blocks():
-        if block.why is not None:
-            assert len(block.why) > 10, block
+    marked = [block for block in blocks() if block.why is not None]
+    for block in marked:
+        assert len(block.why) > 10, block
+        for begun in block.some:
+            assert any(line.text.removeprefix("fedge ").startswith(begun) for line in lines() if line.block == block), (
+                begun
+            )
     text = "".join(page.read_text() for page in PAGES)
-    assert text.count("<!-- not run") == sum(block.why is not None for block in blocks())
+    assert text.count("<!-- not run") == len(marked)
+
+
+def test_whatever_a_reader_would_type_is_run_or_marked():
+    for line in lines():
+        assert line.words or not line.runs, line
+
+
+def test_tables_of_a_page_are_what_they_are_for(tmp_path):
+    """Those whose first line names a file are written into it for the commands of their page."""
+    tables = {}
+    for block in blocks():
+        if block.kind == "toml" and not re.match(r"# [\w/]+\.toml\n", block.body):
+            tables[block.page] = tables.get(block.page, "") + block.body + "\n"
+    assert tables.keys() == {"docs/fleet.md", "docs/network.md"}
+    assert len(fleet_of(tomllib.loads(tables["docs/fleet.md"]), "fleet").nodes) >= 5
+    (tmp_path / "network.toml").write_text(tables["docs/network.md"])
+    assert len(read_network(tmp_path / "network.toml").clients) > 1

@@ -134,6 +134,15 @@ def test_no_bound_speaks_of_what_no_theorem_covers():
     assert prox[0] == "there is no theory of fedprox here"
 
 
+def test_no_bound_speaks_of_gossip_that_moves_the_mean():
+    """Cells of three clients and of two: equation (6) as printed takes the plain mean of their models."""
+    keys = KEYS | {"algorithm": "sdfeel", "clients": 5}
+    assert uncovered(experiment(Config.of(keys), toy())) == []
+    (why,) = uncovered(experiment(Config.of(keys | {"mixing": "printed"}), toy()))
+    assert "gossip keeps the weighted mean" in why
+    assert uncovered(experiment(Config.of(keys | {"clients": 4, "mixing": "printed"}), toy())) == []
+
+
 @pytest.mark.parametrize(
     ("value", "conditions", "says"),
     [

@@ -172,6 +172,30 @@ def test_words_that_do_not_survive_many_comparisons_are_marked():
     assert second.word is Word.UNDECIDED
 
 
+def test_a_comparison_that_two_claims_rest_on_counts_once():
+    """p ≈ 0.03, twice the same: it would have to be below 0.025 if it were two."""
+    claims = [{"says": says, "pairs": [("a", "b")]} for says in ("one", "the same")]
+    twice = FigureRecipe(
+        caption="", x="iteration", y="global_loss", set="s", points=2, series=[{"label": "a"}], claims=claims
+    )
+    first, second = verdicts(twice, [curve("a", np.zeros(5)), curve("b", [0.1, 0.5, 0.3, 0.9, 0.2])])["v"]
+    assert 0.025 < first.comparisons[0].found.p < 0.05
+    assert first.survives
+    assert second.survives
+
+
+def test_a_seed_that_diverged_does_not_spoil_what_others_say():
+    """Its claim is undecided with p = 1; a NaN among the p would leave nothing that survives."""
+    claims = [{"says": "a value", "series": ["a"], "paper": 1.0}, {"says": "a pair", "pairs": [("b", "c")]}]
+    show = FigureRecipe(
+        caption="", x="iteration", y="global_loss", set="s", points=2, series=[{"label": "a"}], claims=claims
+    )
+    curves = [curve("a", [1, 2, math.nan]), curve("b", [0, 0.01, 0.02]), curve("c", [1, 1.01, 1.03])]
+    value, pair = verdicts(show, curves)["v"]
+    assert (value.word, value.comparisons[0].found.p) == (Word.UNDECIDED, 1.0)
+    assert (pair.word, pair.survives) == (Word.CONFIRMED, True)
+
+
 def test_what_a_table_says():
     claim = Claim(says="so", pairs=[("a", "b")])
     verdict = judge(BETTER, a=np.zeros(3), b=[0.1, 0.11, 0.12])

@@ -81,14 +81,19 @@ def test_more_cells_or_a_longer_period_never_lower_the_bound(cells, more):
     )
 
 
+@pytest.mark.parametrize("noise", [0.0, 4.0])
 @pytest.mark.parametrize("local_steps", [1, 4])
 @pytest.mark.parametrize("from_optimum", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_lemmas_and_theorem_1_hold_on_quadratics(local_steps, from_optimum, seed):
-    """f_i(x) = ½L‖x − c_i‖², exact gradients (σ = 0): δ1, δ2 are constants, and every quantity is computed exactly.
+def test_the_lemmas_and_theorem_1_hold_on_quadratics(noise, local_steps, from_optimum, seed):
+    """f_i(x) = ½L‖x − c_i‖², whose gradients have noise of variance σ², independent between clients, and as much in
+    each of the d coordinates: δ1, δ2 are constants, and every mean is computed exactly, as that of the models without
+    noise and the variance of a coordinate, which is the same for all. `own` is that part of the variance which a
+    client has to itself, `common` that which its cell shares: own ← (1 − γL)²own + γ²σ²/d, and an edge average makes
+    common + own/n of both.
 
-    From the optimum Δ = 0: a bound without the terms of unlike cells and of the norm would be that of δ2 alone, below
-    what is found; so would Lemma 2 without the norm, as a cell's model starts with zeros where others own.
+    From the optimum Δ = 0: a bound without the terms of unlike cells and of the norm would be that of δ2 and σ² alone,
+    below what is found; so would Lemma 2 without the norm, as a cell's model starts with zeros where others own.
     """
     rng = np.random.default_rng(seed)
     cells, clients, size, rounds = 3, 4, 6, 30
@@ -99,27 +104,33 @@ def test_the_lemmas_and_theorem_1_hold_on_quadratics(local_steps, from_optimum, 
     delta1 = smooth**2 * ((mean_cell - mean) ** 2).sum(1).mean()
     delta2 = smooth**2 * ((centre - mean_cell[:, None]) ** 2).sum(2).mean(1).max()
 
-    def value(x):
-        return smooth / 2 * ((x - centre) ** 2).sum(2).mean()
+    def value(x, variance=0.0):
+        return smooth / 2 * (((x - centre) ** 2).sum(2).mean() + size * variance)
 
-    s = hist.Setting([clients] * cells, local_steps, period, value(start) - value(mean), smooth, 0.0, delta1, delta2, 0)
+    gap = value(start) - value(mean)
+    s = hist.Setting([clients] * cells, local_steps, period, gap, smooth, noise, delta1, delta2, 0)
     lr = 0.999 * hist.largest_rate(s)
-    x, norms, gradients, to_union, to_cell = start, [], [], [], []
+    x, common, own = start, 0.0, 0.0
+    norms, gradients, to_union, to_cell = [], [], [], []
     for _ in range(rounds):
         owner = rng.permutation(np.arange(size) % cells)
         masks = owner == np.arange(cells)[:, None]
-        norms.append((x**2).sum())
+        norms.append((x**2).sum() + size * common)
         models = np.repeat((masks * x)[:, None], clients, 1)
         for k in range(period):
-            union = (masks * models.mean(1)).sum(0)
-            gradients.append(smooth**2 * ((union - mean) ** 2).sum())
-            to_union.append(((union - models.mean(1)) ** 2).sum())
-            to_cell.append(((models - models.mean(1, keepdims=True)) ** 2).sum(2).mean(1).sum())
+            union, spread = (masks * models.mean(1)).sum(0), common + own / clients
+            gradients.append(smooth**2 * (((union - mean) ** 2).sum() + size * spread))
+            to_union.append(((union - models.mean(1)) ** 2).sum() + (cells - 1) * size * spread)
+            to_cell.append(
+                ((models - models.mean(1, keepdims=True)) ** 2).sum(2).mean(1).sum() + size * own * (1 - 1 / clients)
+            )
             models = models - lr * masks[:, None] * smooth * (models - centre)
+            common, own = (1 - lr * smooth) ** 2 * common, (1 - lr * smooth) ** 2 * own + lr**2 * noise / size
             step = hist.lemma1(s, lr, gradients[-1], to_union[-1], to_cell[-1], fixed=True)
-            assert value((masks * models.mean(1)).sum(0)) - value(union) <= step.value
+            after = value((masks * models.mean(1)).sum(0), common + own / clients)
+            assert after - value(union, spread) <= step.value
             if (k + 1) % local_steps == 0:
-                models = np.repeat(models.mean(1, keepdims=True), clients, 1)
+                models, common, own = np.repeat(models.mean(1, keepdims=True), clients, 1), common + own / clients, 0.0
         x = (masks * models[:, 0]).sum(0)
     s = replace(s, norm=float(np.mean(norms)))
     assert np.mean(to_cell) <= hist.lemma3(s, lr).value

@@ -32,6 +32,7 @@ from fedge.theory.probe import CURVED, Measured, Probe
 
 PROBES = 6
 SAME = 1e-4  # by which the weights of a run made again may differ, relatively: sums on another machine are rounded anew
+TINY = 1e-9  # what rounding may move a weighted mean by
 THEORIES = {"fedavg": "sdfeel", "hierfavg": "sdfeel", "hfedavg": "sdfeel", "sdfeel": "sdfeel", "hist": "hist",
             "hiersfl": "hiersfl"}  # fmt: skip
 log = logging.getLogger(__name__)
@@ -147,6 +148,8 @@ def _measure(job: Preparation, rounds: int, probes: int) -> tuple[Estimate, dict
     if len(found) < 2:
         raise RunError("training diverged before a second model could be measured; try a lower lr")
     gossip, on_client = algorithm.gossip, algorithm.client_stages or ()
+    if made.config.sampler != "iid":
+        notes.append("minibatches are drawn without replacement; the papers draw each anew, as sampler=iid does")
     measurements = Measurements(
         theory=THEORIES.get(made.config.algorithm, "sdfeel"),
         topology=algorithm.topology,
@@ -167,6 +170,8 @@ def uncovered(made: Experiment) -> list[str]:
     """Say what of a run no bound speaks of."""
     config, algorithm = made.config, made.job.algorithm
     declared = config.declared
+    share, gossip = algorithm.topology.cell_weight, algorithm.gossip
+    loses = gossip is not None and float(np.abs(gossip.mixing @ share - share).max()) > TINY
     why = [
         (config.algorithm not in THEORIES, f"there is no theory of {config.algorithm} here"),
         (config.optimizer != "sgd" or config.momentum > 0 or config.weight_decay > 0, "clients take plain SGD steps"),
@@ -175,5 +180,6 @@ def uncovered(made: Experiment) -> list[str]:
         (algorithm.way != PLAIN or declared.get("server", "none") != "none", "updates travel as they are"),
         (declared.get("submodels") not in (None, config.cells), "there are as many submodels as cells"),
         (declared.get("out_bias", "owner") != "owner", "out_bias=owner"),
+        (loses, "gossip keeps the weighted mean of the edges' models, which mixing=printed does for equal cells only"),
     ]
     return [said if n == 0 else f"the bounds assume that {said}" for n, (holds, said) in enumerate(why) if holds]

@@ -15,7 +15,7 @@ The rule, for every claim of every paper:
   seed of one series diverged and none of the other. A load that was not reached counts as the whole load of the run.
 - A claim over several pairs is confirmed if all are, refuted if one is, and undecided otherwise.
 - The comparisons of one figure and variant are many: where a word rests on one that does not survive Holm's correction
-  over all of them (5 % for the figure), it bears a †.
+  over all of them (5 % for the figure), it bears a †. One that two claims rest on counts once.
 """
 
 from __future__ import annotations
@@ -96,13 +96,19 @@ def verdicts(figure: FigureRecipe, curves: Sequence[Curve]) -> dict[str, list[Ve
     for variant in dict.fromkeys(c.variant for c in curves):
         own = [c for c in curves if c.variant == variant]
         named = dict(zip(names_of(own), own, strict=True))
-        each = [_compare(figure, claim, named) for claim in figure.claims]
-        kept = iter(holm([c.found.p for comparisons in each for c in comparisons]))
+        each = [(claim, _compare(figure, claim, named)) for claim in figure.claims]
+        ps = {_same(figure, claim, c): c.found.p for claim, comparisons in each for c in comparisons}
+        survives = dict(zip(ps, holm(list(ps.values())), strict=True))
         found[variant] = [
-            Verdict(claim, variant, [replace(c, survives=next(kept)) for c in comparisons])
-            for claim, comparisons in zip(figure.claims, each, strict=True)
+            Verdict(claim, variant, [replace(c, survives=survives[_same(figure, claim, c)]) for c in comparisons])
+            for claim, comparisons in each
         ]
     return found
+
+
+def _same(figure: FigureRecipe, claim: Claim, comparison: Comparison) -> tuple[object, ...]:
+    """Say which comparison this is: two claims that rest on the same one do not make it two."""
+    return claim.column or figure.y, claim.paper, claim.levels_off, comparison.what
 
 
 def _compare(figure: FigureRecipe, claim: Claim, curves: dict[str, Curve]) -> list[Comparison]:
@@ -176,8 +182,9 @@ def _value(what: str, values: Table, paper: float) -> Comparison:
     found, agree = interval(values), int((np.abs(values - paper) < NEAR).sum())
     word, p = _between(values, paper - NEAR, paper + NEAR)
     if word is not Word.CONFIRMED:
-        decided = len(values) >= FEWEST and np.isfinite(values).all() and not found.low <= paper <= found.high
-        word, p = Word.REFUTED if decided else Word.UNDECIDED, interval(values - paper).p
+        finite = bool(np.isfinite(values).all())
+        decided = finite and len(values) >= FEWEST and not found.low <= paper <= found.high
+        word, p = Word.REFUTED if decided else Word.UNDECIDED, interval(values - paper).p if finite else 1.0
     return Comparison(what, found._replace(p=p), agree, len(values), word)
 
 
