@@ -12,6 +12,7 @@ from fedge.runner import files
 from fedge.view.report import write_report
 from tests.browser.conftest import keep, until
 from tests.pages import NAMES, board_of, compare_once, copied, half_done
+from tests.plans import plan_folder
 
 OWN_FIGURES = {"hist": "submodels", "hiersfl": "cut", "sdfeel": "consensus"}
 FOCUSED = """(() => {
@@ -208,6 +209,49 @@ def test_text_of_a_record_is_only_shown(compared, visit, tmp_path):
     assert page.title() == "nasty · fedge"
     assert page.locator("img").count() == 0
     assert nasty in page.text_content("#page")
+
+
+def test_a_plan_is_drawn_and_kept(compared, visit, tmp_path):
+    report = write_report(plan_folder(tmp_path / "plan", compared)).as_uri()
+    for width, dark in ((1280, False), (390, True)):
+        page = visit(report, width, dark)
+        found = drawn(page)
+        assert {"plot-front-bytes", "plot-front-client_memory", "plot-race", "plot-rates", "plot-curves"} <= set(found)
+        assert "cannot be drawn" not in page.inner_text("#page")
+        assert page.locator("#plot-front-bytes [data-setting]").count() == 3
+        assert page.locator("#plot-front-bytes .ring").count() == 1
+        assert page.locator("#plot-race path.line").count() == 5  # the settings, and the target
+        assert page.evaluate("document.documentElement.scrollWidth") == width  # nothing hangs over
+        told = page.inner_text("#page")
+        assert all(words in told for words in ("2 of 2 fresh seeds", "twice as fast saves", "exclude=inputs rules out"))
+        page.click("#gone")
+        assert "diverged" in page.inner_text("#page")
+        keep(page, f"plan-{width}-{'dark' if dark else 'light'}")
+    with page.expect_download() as download:
+        page.click("#save-race")
+    download.value.save_as(tmp_path / "race.csv")
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "race.csv").read_text())))
+    assert [float(row["accuracy"]) for row in rows[3:6]] == pytest.approx([0.61, 0.71, 0.81])
+
+
+def test_a_plan_is_followed_while_it_is_made(compared, visit, tmp_path):
+    place = plan_folder(tmp_path / "runs/mine", compared)
+    answer = (place / "answer.json").rename(tmp_path / "answer.json")
+    with files.locked(place), board_of(tmp_path / "runs") as address:
+        listed, page = visit(f"{address}/"), visit(f"{address}/page?of=mine")
+        assert listed.text_content("[data-run=mine] .state") == "running"
+        assert "the search goes on" in page.inner_text("header")
+        assert "The race so far" in page.inner_text("#page")
+        lap = (place / "trials.jsonl").read_text().splitlines()[0].replace("lr=0.1", "lr=0.4")
+        files.append(place / "trials.jsonl", f"{lap}\n")
+        until(page, "page.plan.race.length === 5")
+        assert page.locator("#plot-race path.line").count() == 6
+        answer.rename(place / "answer.json")
+        until(page, "page.plan.state === 'finished'")
+        assert "HierFAVG with lr=0.1 is recommended" in page.inner_text("header")
+        until(listed, "document.querySelector('[data-run=mine] .state').textContent === 'finished'")
+        for one in (page, listed):
+            one.goto("about:blank")
 
 
 def test_a_run_is_followed_while_it_goes_on(compared, visit, tmp_path):

@@ -15,15 +15,17 @@ from fedge.experiment.build import experiment
 from fedge.experiment.config import Config
 from fedge.runner.cache import ProgramCache
 from fedge.runner.prepare import Given
-from fedge.studies.answer import Answer, Final
-from fedge.studies.choices import Choices, make_choices
+from fedge.studies.answer import Final
+from fedge.studies.choices import make_choices
 from fedge.studies.exposure import exposure
 from fedge.studies.planner import Planner, plan
-from fedge.studies.question import Question, split
+from fedge.studies.question import split
 from fedge.studies.race import Result, Standing
 from fedge.studies.sensitivity import RATES, rates_of, with_rate
 from fedge.studies.trials import OF_CLIENTS, Energy, Trial
+from fedge.view.page_data import page_data
 from tests.helpers import small
+from tests.plans import answer_of, spread, trial_of
 
 FIXED = {"clients": 4, "cells": 2, "batch": 5, "devices": 2, "partition": "iid", "local_steps": 2, "edge_rounds": 1,
          "codec": "none"}  # fmt: skip
@@ -179,11 +181,6 @@ def test_a_question_that_cannot_be_answered_gets_one_sentence(tmp_path, words, s
     assert not (tmp_path / "plan").exists()
 
 
-def trial_of(**keys):
-    made = small(**{"target": 0.9, "rounds": 9} | keys)
-    return Trial({"rounds": 9}, made, Energy(2.0, 0.5), 0)
-
-
 @pytest.mark.parametrize("algorithm", ["hiersfl", "sdfeel", "fedavg"])
 def test_costs_with_another_rate_are_those_of_a_run_with_it(algorithm):
     """Half or twice of each key, against an experiment that is configured so."""
@@ -275,6 +272,10 @@ def test_a_network_of_a_file_says_cells_links_and_costs(tmp_path):
     assert f"network={place}" in answer["recommended"]["command"]
     assert {change["rate"] for change in answer["recommended"]["changes"]} == set(MEANS)
     assert (tmp_path / "plan" / "front.png").stat().st_size > 1000
+    page = page_data(tmp_path / "plan")
+    assert page["groups"][0]["name"] == answer["recommended"]["name"]
+    assert {one["name"] for one in page["plan"]["race"]} <= {line["name"] for line in answer["settings"]}
+    assert answer["recommended"]["command"] in (tmp_path / "plan" / "report.html").read_text()
     assert "fresh seeds reached accuracy 20.0%" in done.stdout
     planned = json.loads((tmp_path / "plan" / "plan.json").read_text())
     for change, said in [({"code": "0"}, "other source files of fedge"), ({"jax": "0"}, "another version of JAX")]:
@@ -332,22 +333,6 @@ def test_fedavg_may_take_as_many_steps_between_averages_as_others_take():
     assert axes["fedavg"]["local_steps"] == tuple(sorted(products)) == (2, 5, 8, 10, 20, 40, 80)
     assert axes["fedavg"]["edge_rounds"] == (1,)
     assert make_choices({"local_steps": [3, 4]}, ("top",), 4, linked=False).axes["fedavg"]["local_steps"] == (3, 4)
-
-
-def spread(seed, there=None):
-    """Make a setting whose clock differs from seed to seed; one that raced was at the target after `there` rounds."""
-    trial = trial_of(algorithm="hierfavg", device_spread=1.0, seed=seed)
-    trial.keys["algorithm"] = "hierfavg"
-    row = {"iteration": 0, "accuracy": 0.95, "loss": 0.1, "simulated_seconds": 1.0, "bytes": {}}
-    trial.rows = [] if there is None else [row | {"round": there}]
-    return trial
-
-
-def answer_of(tmp_path, ends):
-    """Make an answer from a race in which settings were there after 2, 3, … rounds, and these ends of their finals."""
-    trials = {name: spread(0, 2 + n) for n, name in enumerate(ends)}
-    finals = [Final(name, seed, "", 9, end, spread(seed)) for name in ends for seed, end in enumerate(ends[name], 1)]
-    return Answer(tmp_path, Question(), Choices({"hierfavg": {}}, {}), trials, {}, {}, finals, 0.1, 0, False)
 
 
 def test_costs_are_those_of_fresh_seeds_by_their_own_clocks(tmp_path):

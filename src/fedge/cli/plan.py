@@ -12,6 +12,8 @@ from rich.console import Console
 from fedge.cli.common import (
     HINT,
     ConfigFile,
+    Draw,
+    Drawing,
     Format,
     Out,
     Output,
@@ -28,6 +30,10 @@ from fedge.studies.answer import Answer
 from fedge.studies.planner import plan
 from fedge.studies.question import WORDS
 from fedge.view import terminal
+from fedge.view.plan import not_reached, table
+from fedge.view.plan_progress import PlanTicker
+from fedge.view.plan_words import sentences
+from fedge.view.report import write_report
 
 app = typer.Typer()
 
@@ -49,6 +55,7 @@ def plan_command(
     seed: Seed = None,
     out: Out = None,
     resume: Annotated[Path | None, typer.Option("--resume", metavar="DIR", help="finish the plan in DIR")] = None,
+    draw: Drawing = Draw.all,
     format: Output = Format.text,
 ) -> None:
     """Find which algorithm and which keys reach a target at the least cost, and say how sure that is."""
@@ -56,9 +63,7 @@ def plan_command(
         if resume is not None and (words or config or out or seed is not None or budget is not None):
             raise ConfigError("--resume goes on with a plan as it was begun; give --resume DIR alone")
         asked = {} if resume is not None else _asked(words or [], budget, config, seed)
-        from fedge.view.plan import PlanTicker
-
-        tell(plan(asked, out=folder_of(out), resume=resume, stop=stop_request(), tell=PlanTicker()), format)
+        tell(plan(asked, out=folder_of(out), resume=resume, stop=stop_request(), tell=PlanTicker()), format, draw)
 
 
 def _asked(words: list[str], budget: int | None, config: Path | None, seed: int | None) -> dict[str, Any]:
@@ -79,33 +84,33 @@ def _asked(words: list[str], budget: int | None, config: Path | None, seed: int 
     return asked | parse(own)
 
 
-def tell(answer: Answer, format: Format) -> None:
+def tell(answer: Answer, format: Format, draw: Draw) -> None:
     """Draw the answer, and show it."""
-    from fedge.view import plan as view  # matplotlib takes a while to import
-    from fedge.view.plots import save
+    found, console, drawn = answer.to_json(), Console(), ["answer.json", "settings.csv"]
+    report = write_report(answer.out)
+    if draw is not Draw.none:
+        from fedge.view.plan_figure import figure  # matplotlib takes a while to import
+        from fedge.view.plots import save
 
-    found, console = answer.to_json(), Console()
-    drawn = save(view.figure(found), answer.out / "front")
+        drawn += [path.name for path in save(figure(found), answer.out / "front")]
     if format is Format.json:
         print(json.dumps(found | {"out": str(answer.out)}))
         return
     say(console, found)
-    terminal.say(console, f"\nplan folder: {answer.out}  (answer.json, settings.csv, "
-                          f"{', '.join(p.name for p in drawn)}; runs/ of the finals)")  # fmt: skip
+    terminal.say(console, f"\nplan folder: {answer.out}  ({', '.join(drawn)}; runs/ of the finals)")
+    terminal.say(console, f"report: {report}")
 
 
 def say(console: Console, found: dict[str, Any]) -> None:
     """Show an answer, as answer.json has it."""
-    from fedge.view import plan as view
-
     if found["recommended"] is not None:
-        console.print(view.table(found))
+        console.print(table(found))
         terminal.say(
             console, "→ recommended, • on the front: in the race no other had less of seconds, bytes and memory"
         )
         terminal.say(console, "seeds: fresh ones that reached the target, of those that costs are means of")
-    missed = view.not_reached(found)
+    missed = not_reached(found)
     if missed.row_count:
         terminal.say(console, "\nnot at the target:")
         console.print(missed)
-    terminal.say(console, "\n" + "\n".join(view.sentences(found)))
+    terminal.say(console, "\n" + "\n".join(sentences(found)))

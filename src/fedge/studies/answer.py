@@ -161,6 +161,7 @@ class Answer:
         trial = self.trials[name]
         cost = self.costs.get(name)
         energy = self.question.energy != Energy()
+        kinds = Spent._fields if energy else Spent._fields[:2]
         ends = [] if cost is None else self.ends(name)
         finals = [f.reached is not None for f in self.finals if f.name == name]
         fresh = {"of": len(finals), "reached": sum(finals)} if finals else None  # None: its cost is that of the race
@@ -174,7 +175,7 @@ class Answer:
             "client_memory": trial.client_memory,
             "rounds": trial.rounds if cost is None else sum(n for _, n in ends) / len(ends),
             "fresh_seeds": fresh,
-            "race": None if cost is None else {key: getattr(self.raced[name], key) for key in ("seconds", "bytes")},
+            "race": None if cost is None else {key: getattr(self.raced[name], key) for key in kinds},
             "best": trial.best,
             "at_seconds": trial.spent(trial.reached or trial.rounds).seconds,
             "client_steps": trial.steps,
@@ -194,11 +195,18 @@ class Answer:
                 "client_steps": self.steps, "budget": self.question.budget, "budget_spent": self.budget_spent,
                 "possible": self.choices.size, "tried": len(self.trials), "refused": len(self.refused),
             },
+            "choices": {name: self._searched(name) for name in self.choices.axes},
             "recommended": self._recommendation(),
             "front": self.front,
             "settings": [self.setting(name) for name in order],
             "refused": dict(self.refused),
         }  # fmt: skip
+
+    def _searched(self, name: str) -> dict[str, Any]:
+        """Say how much of what is possible with an algorithm was tried."""
+        tried = sum(trial.keys["algorithm"] == name for trial in self.trials.values())
+        values = {key: list(some) for key, some in self.choices.axes[name].items()}
+        return {"possible": len(list(self.choices.settings(name))), "tried": tried, "values": values}
 
     def _recommendation(self) -> dict[str, Any] | None:
         pick = self.recommended

@@ -34,6 +34,7 @@ from fedge.experiment.target import Target
 from fedge.models import Model
 from fedge.runner import files, record
 from fedge.runner.cache import ProgramCache
+from fedge.runner.environment import now
 from fedge.runner.identity import canonical, code_digest, digest_of, identity, objects
 from fedge.runner.prepare import Given, Keys, ready
 from fedge.runner.run import default_folder
@@ -43,7 +44,7 @@ from fedge.studies.choices import distinct, make_choices, name_of
 from fedge.studies.exposure import excluded, exposure
 from fedge.studies.question import Question, split
 from fedge.studies.race import Result, race
-from fedge.studies.stored_plan import PLANNED, make_run, resume_command
+from fedge.studies.stored_plan import PLANNED, RUNS, make_run, resume_command
 from fedge.studies.sweep import outcome_of
 from fedge.studies.trials import STATES, Tell, Trial, Trials, untrained_value
 
@@ -51,7 +52,6 @@ log = logging.getLogger(__name__)
 ENGINES_KEPT = 16
 REFINED = 3  # times that neighbours of the best are raced
 SLACK = 2.0  # times the winner's cost that the best of each other algorithm may take
-RUNS = "runs"
 MADE_WITH = {  # what a plan is resumed with too, and in words what it was begun with where that is not so
     "inputs": "other data, another model, task or network",
     "code": "other source files of fedge",
@@ -83,8 +83,10 @@ def plan(
     with files.locked(folder):
         if resume is None:
             record.claim(folder, PLANNED)
-            asked_for = {"question": wanted, "sha256": digest_of(canonical(wanted)), "made_with": planner.made_with}
-            files.write_json(folder / PLANNED, asked_for)
+            files.write_json(folder / PLANNED, {
+                "question": wanted, "sha256": digest_of(canonical(wanted)), "made_with": planner.made_with,
+                "begun": now(),
+            })  # fmt: skip
         else:
             _require_same(folder, planner.made_with)
         files.make_folder(folder / STATES)

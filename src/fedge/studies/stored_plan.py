@@ -20,6 +20,7 @@ from fedge.runner.run import run
 Plan = dict[str, dict[str, Any]]  # folder of a run, below the study's → the keys of that run
 COMPARISON, SWEEP = "compare.json", "sweep.json"
 PLANNED = "plan.json"  # holds the question of `fedge plan`, whose runs are not known beforehand
+RUNS = "runs"  # the folder of their runs, the finals
 NAMES = {COMPARISON: "comparison", SWEEP: "sweep"}
 COMMANDS = {COMPARISON: "compare", SWEEP: "sweep", PLANNED: "plan"}
 

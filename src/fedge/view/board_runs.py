@@ -18,7 +18,8 @@ from fedge.errors import RunError, brief
 from fedge.runner.inspect import state_of
 from fedge.runner.record import LEDGER, METRICS, RESULT, RUN, RUNNING, SETTING, read_about
 from fedge.runner.rows import Row, tested
-from fedge.studies.stored_plan import plan_in
+from fedge.studies.stored_plan import RUNS, plan_in
+from fedge.view.board_plans import Plans
 from fedge.view.numbers import is_share, words
 from fedge.view.page_data import changed_keys, damage, is_number, page_data, runs_in, selection
 
@@ -68,6 +69,7 @@ class Listing:
         self.folder = folder
         self.looks = Looks()
         self._known: dict[Path, Known] = {}
+        self._plans = Plans(folder)
         self._places: dict[str, Path] = {}  # runs and studies by name; nothing else is ever opened
         self._rows: list[dict[str, Any]] = []
         self._some = threading.Event()  # the newest runs have been read
@@ -112,9 +114,11 @@ class Listing:
 
     def look(self, names: Sequence[str]) -> tuple[Any, ...]:
         """Return something that changes when there is more to see of these."""
-        runs = [run for place in self.places(names) for run in runs_in(place)]
-        return tuple((run, self.looks.at_run(run), self._known[run].row["state"] if run in self._known else None)
-                     for run in runs)  # fmt: skip
+        places = self.places(names)
+        plans = [self._plans.look(place, self.looks.at) for place in places]
+        runs = [run for place in places for run in runs_in(place)]
+        return (*plans, *((run, self.looks.at_run(run), self._known[run].row["state"] if run in self._known else None)
+                          for run in runs))  # fmt: skip
 
     def _list(self) -> list[dict[str, Any]]:
         runs, known = runs_in(self.folder), dict[Path, Known]()
@@ -124,6 +128,7 @@ class Listing:
                 self._rows = self._in_order(known)
                 self._some.set()
         self._known = known
+        self._plans.read(self.looks.at, self.name)
         return self._in_order(known)
 
     def _in_order(self, known: Mapping[Path, Known]) -> list[dict[str, Any]]:
@@ -131,8 +136,11 @@ class Listing:
         parents = {run.parent for run in runs if run != self.folder}
         studies = {parent: self.name(parent) for parent in parents if plan_in(parent) is not None}
         self._places = {name: parent for parent, name in studies.items()} | {self.name(run): run for run in runs}
+        plans = {plan: row["name"] for plan, row in self._plans.rows.items()}
+        self._places |= {name: plan for plan, name in plans.items()}
+        studies |= {plan / RUNS: name for plan, name in plans.items()}
         rows = [found.row | {"study": studies.get(run.parent)} for run, found in known.items()]
-        return sorted(rows, key=lambda row: row["begun"] or "", reverse=True)
+        return sorted([*rows, *self._plans.rows.values()], key=lambda row: row["begun"] or "", reverse=True)
 
     def name(self, place: Path) -> str:
         return place.relative_to(self.folder).as_posix() if place != self.folder else self.folder.resolve().name

@@ -3,7 +3,7 @@
 `page_data(folder)` returns plain values only. Whatever a record holds is text of somebody's: it is checked for its kind
 here, cut to what a page has room for, and shown as text by the page.
 
-    format, kind, name, says        kind is run, comparison, sweep or selection; `says` is what was run, in plain words
+    format, kind, name, says        kind is run, comparison, sweep, plan or selection; `says` is what was run, in words
     command, begun, ended           what to type to repeat it, and when it was made
     metrics                         columns that can be drawn, the main one first: name, title, share, falls, edges
     differing                       keys in which the runs differ
@@ -12,6 +12,7 @@ here, cut to what a page has room for, and shown as text by the page.
                                     `tiers` (bytes so far), `lists` (edges, cells, clients: one line per round, or the
                                     last), config, changed, setting, traffic, waiting, result, made_with
     groups                          runs that differ in their seed only: mean and 95 % interval of each column
+    plan                            of a plan only: see `plan_page.py`; its runs are the finals
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ from fedge.algorithms import ALGORITHMS
 from fedge.errors import FedgeError, RunError, brief
 from fedge.experiment.config import Config
 from fedge.runner import files
+from fedge.runner.identity import digest_of
 from fedge.runner.inspect import state_of
 from fedge.runner.record import LEDGER, METRICS, RESULT, RUN, SETTING, read_about
 from fedge.runner.rows import NUMBERS, Row, read_rows, row_of, tested
 from fedge.studies.interval import reach
-from fedge.studies.stored_plan import COMPARISON, plan_in
+from fedge.studies.stored_plan import COMPARISON, PLANNED, plan_in
 from fedge.view.numbers import is_share, words
+from fedge.view.plan_page import plan_page
 from fedge.view.prose import repeat_command, says
 
 FORMAT = 1
@@ -48,9 +51,11 @@ DEPTH = 3  # folders below the one that is asked for
 
 
 def page_data(folder: str | Path) -> dict[str, Any]:
-    """Return all that a page shows of a run, a comparison or a sweep."""
+    """Return all that a page shows of a run, a comparison, a sweep or a plan."""
     folder = Path(folder)
     places = runs_in(folder)
+    if (folder / PLANNED).is_file():
+        return _of_plan(folder, places)
     if not places:
         raise RunError(f"{folder} does not hold a run; give the folder of a run, a comparison or a sweep")
     kind = "run" if places == [folder] else "comparison" if (folder / COMPARISON).exists() else "sweep"
@@ -60,7 +65,7 @@ def page_data(folder: str | Path) -> dict[str, Any]:
 def selection(places: Sequence[Path], kind: str, folder: Path) -> dict[str, Any]:
     """Return what a page shows of these runs, named by where they lie in a folder."""
     runs = [run_data(place, folder) for place in places]
-    if len(runs) == 1 and runs[0]["problem"] is not None:
+    if len(runs) == 1 and kind != "plan" and runs[0]["problem"] is not None:
         raise RunError(runs[0]["problem"])
     differing = keys_that_differ(runs)
     name_apart(runs, differing)
@@ -77,6 +82,22 @@ def selection(places: Sequence[Path], kind: str, folder: Path) -> dict[str, Any]
         "runs": runs,
         "groups": groups_of(runs),
     }
+
+
+def _of_plan(folder: Path, places: Sequence[Path]) -> dict[str, Any]:
+    """Return what a page shows of a plan: its finals, named by their settings, and beside them the plan itself."""
+    own = plan_page(folder)
+    found = selection(places, "plan", folder)
+    names = {digest_of(one["name"])[:8]: one["name"] for one in own["race"]}
+    for run in found["runs"]:
+        setting = names.get(Path(run["name"]).name.partition("_")[0])
+        if setting is not None:
+            run |= {"group": setting, "label": f"{setting} seed={run['seed']}"}
+    pick = ((own["answer"] or {}).get("recommended") or {}).get("name")
+    found["runs"].sort(key=lambda run: run["group"] != pick)
+    return found | {key: own[key] for key in ("says", "command")} | {
+        "begun": own["begun"] or found["begun"], "groups": groups_of(found["runs"]), "plan": own,
+    }  # fmt: skip
 
 
 def runs_in(folder: Path, depth: int = DEPTH) -> list[Path]:

@@ -14,11 +14,11 @@ from fedge.view.page_data import page_data
 
 REPORT = "report.html"
 ASSETS = "fedge.view.page"
-SCRIPTS = ("base", "axes", "figure", "lines", "maps", "network", "tables", "page")  # in this order
+SCRIPTS = ("base", "axes", "figure", "lines", "maps", "network", "tables", "plan", "page")  # in this order
 
 
 def write_report(folder: str | Path) -> Path:
-    """Write the report of a run, a comparison or a sweep into its folder, and return where it lies."""
+    """Write the report of a run, a comparison, a sweep or a plan into its folder, and return where it lies."""
     path = Path(folder) / REPORT
     files.write_bytes(path, page(page_data(folder)).encode())
     return path

@@ -20,10 +20,10 @@ function marker(slot, x, y, r) {
   return complete(shape, { class: `mark ${colour(slot)}` }, []);
 }
 
-/** Return the picture of lines. `x` and `y` are { title, kind, whole }, kind being share, bytes, seconds or number. */
-function linesPicture({ title, note, series, x, y, logX = false, logY = false, height = 300, small = false, shade = null }) {
+/** Return the picture of lines; `keys` stand for them in a legend of few words. `x` and `y` are { title, kind, whole }, kind being share, bytes, seconds or number. */
+function linesPicture({ title, note, series, x, y, logX = false, logY = false, height = 300, small = false, shade = null, keys = null }) {
   const shown = series.map((one) => drawable(one, logX, logY)).filter((one) => one.points.length);
-  const draw = (width, paper) => drawLines({ shown, x, y, logX, logY, small, shade, width, paper, height: paper ? 380 : height });
+  const draw = (width, paper) => drawLines({ shown, keys: keys ?? shown, x, y, logX, logY, small, shade, width, paper, height: paper ? 380 : height });
   return { title, note, draw, label: `${title}: ${y.title} against ${x.title}` };
 }
 
@@ -34,9 +34,9 @@ function drawable(one, logX, logY) {
   return { ...one, points };
 }
 
-function drawLines({ shown, x, y, logX, logY, small, shade, width, paper, height }) {
+function drawLines({ shown, keys, x, y, logX, logY, small, shade, width, paper, height }) {
   const named = !small && shown.length > 1 && shown.length <= 10 && width >= 560 && !shown.some((one) => one.thin);
-  const legend = paper && !named && shown.length > 1 ? legendRows(shown, width) : 0;
+  const legend = paper && !named && shown.length > 1 ? legendRows(keys, width) : 0;
   const wide = named ? Math.min(190, 24 + 6.4 * most(shown.map((one) => one.name.length))) : 12;
   const box = { left: 54, right: width - wide, top: 10, bottom: height - (small ? 24 : 42) };
   const drawing = svg("svg", { width, height: height + legend * 18 });
@@ -57,7 +57,7 @@ function drawLines({ shown, x, y, logX, logY, small, shade, width, paper, height
   for (const one of shown) inside.append(path(one, across, up, small));
   if (!small) for (const one of shown.filter((each) => !each.thin)) inside.append(...marks(one, across, up));
   if (named) drawing.append(...names(shown, up, box));
-  if (legend) drawing.append(...legendBelow(shown, width, height));
+  if (legend) drawing.append(...legendBelow(keys, width, height));
   return { drawing, ...reading(shown, across, up, x, y, box) };
 }
 

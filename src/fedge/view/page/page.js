@@ -18,7 +18,7 @@ function choose(changes) {
 
 function render() {
   const focused = document.activeElement?.id;
-  arrange(main, [header(), learning(), served(), costs(), closer(), keptData(), footer()]);
+  arrange(main, [header(), ...planned(), learning(), served(), costs(), closer(), keptData(), footer()]);
   if (focused && document.activeElement?.id !== focused) document.getElementById(focused)?.focus({ preventScroll: true });
 }
 
@@ -54,30 +54,31 @@ const news = () => page.runs.map((run) => [run.label, run.state, run.rows, last(
 // Sections
 
 function header() {
-  const running = page.runs.filter((run) => run.state === "running").length;
-  const what = { run: "run", comparison: `comparison of ${page.runs.length}`, sweep: `sweep of ${plural(page.runs.length, "run")}` }[page.kind] ?? plural(page.runs.length, "run");
-  const parts = ["fedge", what, date(page.ended ?? page.begun), running ? `${page.runs.length > 1 ? `${running} ` : ""}running` : null].filter(Boolean);
+  const running = page.plan ? Number(page.plan.state === "running") : page.runs.filter((run) => run.state === "running").length;
+  const what = { run: "run", comparison: `comparison of ${page.runs.length}`, sweep: `sweep of ${plural(page.runs.length, "run")}`, plan: "plan" }[page.kind] ?? plural(page.runs.length, "run");
+  const parts = ["fedge", what, date(page.ended ?? page.begun), running ? `${page.runs.length > 1 && !page.plan ? `${running} ` : ""}running` : null].filter(Boolean);
   const told = [page.live ? home() : null, make("p", { class: "over" }, parts.join(" · "), page.live && running ? make("span", { class: "pulse", "aria-hidden": "true" }) : null),
     make("h1", {}, page.name), make("p", { class: "lead" }, page.says), page.command ? command(page.command) : null];
-  const damaged = page.runs.filter((run) => run.problem).map((run) => make("p", { class: "warning" }, run.problem));
+  const damaged = [page.plan, ...page.runs].filter((one) => one?.problem).map((one) => make("p", { class: "warning" }, one.problem));
   return stable("header", [parts, page.says, page.name, page.command, damaged.map((p) => p.textContent)], () => make("header", {}, told, damaged));
 }
 
 const home = () => make("p", { class: "home" }, make("a", { href: "/" }, "← all runs"));
 
-function command(text) {
+function command(text, id = "copy") {
   const said = make("code", {}, text);
-  const copy = navigator.clipboard && make("button", { type: "button", id: "copy", class: "quiet", click: (event) => {
+  const copy = navigator.clipboard && make("button", { type: "button", id, class: "quiet", click: (event) => {
     navigator.clipboard.writeText(text).then(() => (event.target.textContent = "copied"), () => getSelection().selectAllChildren(said));
   } }, "copy");
   return make("p", { class: "command" }, said, copy);
 }
 
 function learning() {
+  if (page.plan && !page.metrics.length) return null;
   if (!page.metrics.length) return section("learning", "How it learned", stable("none", null, () => make("p", {}, "No round has been tested yet.")));
   const metric = page.metrics.find((one) => one.name === chosen.metric) ?? page.metrics[0];
   const others = page.metrics.filter((one) => one !== metric).map((one) => figure(`small-${one.name}`, curves(one, true)));
-  return section("learning", page.runs.length > 1 ? "How they learned" : "How it learned",
+  return section("learning", page.plan ? "The finals, on fresh seeds" : page.runs.length > 1 ? "How they learned" : "How it learned",
     stable("results-table", news(), resultsTable),
     controls(metric), legend(), figure("curves", curves(metric, false)), box("multiples", "div", { class: "multiples" }, ...others));
 }
@@ -224,10 +225,10 @@ function configuration(run) {
 // Data to keep
 
 function keptData() {
-  return stable("data-section", null, () => make("section", { "aria-labelledby": "title-data" }, make("h2", { id: "title-data" }, "Take it with you"),
+  return stable("data-section", [page.plan?.csv, page.runs.length > 0], () => make("section", { "aria-labelledby": "title-data" }, make("h2", { id: "title-data" }, "Take it with you"),
     make("p", {}, "Each figure has buttons that save it as SVG and as PNG. These are the numbers behind them."),
-    make("p", { class: "buttons" }, make("button", { type: "button", id: "save-rows", click: () => keep(`${slug(page.name)}.csv`, new Blob([csv(rowsTable())], { type: "text/csv" })) }, "Every round, CSV"),
-      make("button", { type: "button", id: "save-links", click: () => keep(`${slug(page.name)}-links.csv`, new Blob([csv(linksTable())], { type: "text/csv" })) }, "Traffic of links, CSV"))));
+    make("p", { class: "buttons" }, planData(), page.runs.length > 0 && [make("button", { type: "button", id: "save-rows", click: () => keep(`${slug(page.name)}.csv`, new Blob([csv(rowsTable())], { type: "text/csv" })) }, "Every round, CSV"),
+      make("button", { type: "button", id: "save-links", click: () => keep(`${slug(page.name)}-links.csv`, new Blob([csv(linksTable())], { type: "text/csv" })) }, "Traffic of links, CSV")])));
 }
 
 function rowsTable() {

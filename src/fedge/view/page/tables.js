@@ -1,11 +1,11 @@
 "use strict";
 // Tables: results, costs, who waited, configuration, and what a run was made with.
 
-/** Make a table; a column is { title, text, number } with `text` from a row to what stands there. */
+/** Make a table; a column is { title, text, number, wide } with `text` from a row to what stands there. */
 function table(rows, columns, caption = null) {
   const head = columns.map((column) => make("th", { scope: "col", class: column.number ? "number" : null }, column.title));
   const body = rows.map((row) => make("tr", {}, columns.map((column, n) => {
-    const found = column.text(row), side = column.number ? "number" : null;
+    const found = column.text(row), side = column.number ? "number" : column.wide ? "wide" : null;
     return n ? make("td", { class: side }, found) : make("th", { scope: "row" }, found);
   })));
   return make("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": caption },
@@ -28,7 +28,8 @@ const kindOf = (metric) => (metric.share ? "share" : "number");
 
 function finalText(group, metric) {
   const band = group.columns[metric.name], how = alone[kindOf(metric)];
-  if (!band) return written(meanOf(group, (run) => last(run.columns[metric.name])), how);
+  const together = new Set(runsOf(group).map((run) => last(run.columns.round))).size === 1; // else they ended at a target
+  if (!band || !together) return written(meanOf(group, (run) => last(run.columns[metric.name])), how);
   const [middle, high] = [last(band.mean), last(band.high)];
   return isNumber(middle) && isNumber(high) ? `${how(middle)} ± ${how(high - middle)}` : written(middle, how);
 }
