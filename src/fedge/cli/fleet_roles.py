@@ -22,7 +22,6 @@ from fedge.net.watched import watched
 from fedge.runner import record
 from fedge.view import terminal
 from fedge.view.fleet_tree import FleetTicker
-from fedge.view.report import write_report
 
 app = typer.Typer()
 
@@ -109,6 +108,8 @@ def up_command(
     format: Output = Format.text,
 ) -> None:
     """Run a whole fleet on this machine, and show what it costs beside what was predicted."""
+    from fedge.view.report import write_report  # which a role has no use for
+
     ticker = FleetTicker()
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     with guarded(ticker):

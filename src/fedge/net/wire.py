@@ -22,11 +22,11 @@ import math
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
 
 from fedge.errors import FleetError, brief
@@ -46,7 +46,6 @@ DTYPES = {
     for name in ("float32", "float64", "float16", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
-GCM = AESGCM(bytes(16))
 
 
 class Slot(NamedTuple):
@@ -118,11 +117,15 @@ DECODE = json.JSONDecoder(parse_constant=_no_number).decode
 
 def checksum_of(parts: Sequence[bytes | memoryview]) -> str:
     """Return a checksum of the bytes of some tensors, and of their order."""
-    return _seal(b"".join([_seal(part) for part in parts])).hex()
+    seal, nonce = _gcm().encrypt, bytes(12)
+    return seal(nonce, b"", b"".join([seal(nonce, b"", part) for part in parts])).hex()
 
 
-def _seal(part: bytes | memoryview) -> bytes:
-    return GCM.encrypt(bytes(12), b"", part)
+@cache
+def _gcm() -> Any:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    return AESGCM(bytes(16))
 
 
 def pack(message: Message) -> tuple[bytes, list[memoryview]]:

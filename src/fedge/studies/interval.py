@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import stdtr, stdtrit
 
 LEVEL = 0.95
 
@@ -33,10 +32,14 @@ def interval(values: ArrayLike) -> Interval:
     error = float(np.std(sample, ddof=1)) / math.sqrt(n)
     if error == 0:
         return Interval(mean, mean, mean, 0.0 if mean else 1.0)
+    from scipy.special import stdtr  # where it is needed, for a fleet's node would start a tenth later
+
     half = reach(n) * error * math.sqrt(n)
     return Interval(mean, mean - half, mean + half, float(2 * stdtr(n - 1, -abs(mean) / error)))
 
 
 def reach(n: int) -> float:
     """Return by how many standard deviations the interval of n values reaches from their mean."""
+    from scipy.special import stdtrit
+
     return float(stdtrit(n - 1, (1 + LEVEL) / 2)) / math.sqrt(n)
