@@ -373,7 +373,7 @@ def test_finalists_run_on_the_same_seeds_and_equally_long(monkeypatch, tmp_path,
         return Final(name, seed, "", most // 2, None, trial)
 
     monkeypatch.setattr(found, "_final", final)
-    trials = SimpleNamespace(steps=1000, trials={"a": trial, "b": trial}, price=lambda name, rounds: rounds)
+    trials = SimpleNamespace(steps=1000, made=0, trials={"a": trial, "b": trial}, price=lambda name, rounds: rounds)
     ends = {"a": Standing(3, 1.0, 3), "b": Standing(4, 1.0, 4)}
     finals = found._finals(tmp_path, trials, Result(ends))
     assert [f.name for f in finals] == list(seeds)

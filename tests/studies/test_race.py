@@ -55,8 +55,11 @@ class Known:
     def family(self, name):
         return self.curves[name].family
 
-    def lap(self, cost, alive):
-        self.laps.append((cost, alive))
+    def lap(self, cost, alive, best):
+        self.laps.append((cost, len(alive)))
+
+    def text(self, cost):
+        return f"{cost:g} coins"
 
     def train(self, name, rounds):
         curve = self.curves[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Annotated, Any
@@ -59,11 +60,14 @@ def plan_command(
     format: Output = Format.text,
 ) -> None:
     """Find which algorithm and which keys reach a target at the least cost, and say how sure that is."""
-    with guarded():
+    ticker = PlanTicker()
+    with guarded(), contextlib.closing(ticker):
         if resume is not None and (words or config or out or seed is not None or budget is not None):
             raise ConfigError("--resume goes on with a plan as it was begun; give --resume DIR alone")
         asked = {} if resume is not None else _asked(words or [], budget, config, seed)
-        tell(plan(asked, out=folder_of(out), resume=resume, stop=stop_request(), tell=PlanTicker()), format, draw)
+        found = plan(asked, out=folder_of(out), resume=resume, stop=stop_request(), tell=ticker)
+        ticker.close()
+        tell(found, format, draw)
 
 
 def _asked(words: list[str], budget: int | None, config: Path | None, seed: int | None) -> dict[str, Any]:

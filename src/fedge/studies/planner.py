@@ -39,6 +39,7 @@ from fedge.runner.identity import canonical, code_digest, digest_of, identity, o
 from fedge.runner.prepare import Given, Keys, ready
 from fedge.runner.run import default_folder
 from fedge.runner.signals import StopRequest
+from fedge.studies.ahead import Ahead
 from fedge.studies.answer import LONGER, Answer, Final
 from fedge.studies.choices import distinct, make_choices, name_of
 from fedge.studies.exposure import excluded, exposure
@@ -76,7 +77,7 @@ def plan(
         folder = Path(resume)
         wanted = _read(folder)
     question, asked = split(wanted)
-    planner = Planner(question, asked, given, stop, tell or (lambda said, done, of, steps: None))
+    planner = Planner(question, asked, given, stop, tell or (lambda *heard: None))
     if resume is None:
         folder = Path(out) if out is not None else default_folder("plan")
         record.claim(folder, PLANNED)
@@ -208,7 +209,7 @@ class Planner:
         """Race, refine, and let the best run again; write the answer down."""
         q, stop = self._question, self._stop
         trials = Trials(
-            folder, q.price, q.budget - q.budget // 3, self._untrained, cache=self._cache, stop=stop,
+            folder, q.price, q.budget - q.budget // 3, q.budget, self._untrained, cache=self._cache, stop=stop,
             tell=self._say, text=q.text,
         )  # fmt: skip
         for name, trial in self.candidates:
@@ -216,7 +217,11 @@ class Planner:
         first = self.candidates[0][1]
         with saying_how_to_go_on(folder), stop.heard() if stop is not None else contextlib.nullcontext():
             with ready(first.made.config, first.made.config.devices):
+                runs, axes = q.finalists * q.seeds, self.choices.axes.values()
+                neighbours = sum(len(values) > 1 for own in axes for values in own.values()) / len(axes)
+                trials.later = runs + neighbours  # two of each key, of which half go
                 result = race(list(trials.trials), trials, slack=SLACK)
+                trials.later = runs
                 self._refine(trials, result)
             for name in trials.trials:
                 trials.forget_state(name)
@@ -264,21 +269,27 @@ class Planner:
         while order and sum(most[name] for name in order) > q.budget - trials.steps:
             order.pop()
         found: list[Final] = []
+        runs = [name for _ in range(q.seeds) for name in order]
         for seed in range(self._seed + 1, self._seed + 1 + q.seeds):
             if sum(most[name] for name in order) > q.budget - trials.steps:
                 break
             for name in order:
                 trial = trials.trials[name]
-                self._say("finals on fresh seeds", len(found), len(order) * q.seeds, trials.steps)
+                left = runs[len(found) :]
+                likely = sum(most[other] for other in left) // LONGER
+                ahead = Ahead(likely, sum(most[other] for other in left), 0, trials.made)
+                self._say("finals on fresh seeds", len(found), len(runs), trials.steps, ahead)
+                there_already = record.holds_run(_place(folder, name, seed))
                 final = self._final(folder, name, trial, seed, LONGER * there[name])
                 trials.steps += final.rounds * trial.made.job.steps_per_round
+                trials.made += 0 if there_already else final.rounds * trial.made.job.steps_per_round
                 found.append(final)
         return found
 
     def _final(self, folder: Path, name: str, trial: Trial, seed: int, most: int) -> Final:
         keys = {key: value for key, value in trial.keys.items() if key != "checkpoint_every"}
         keys |= {"seed": seed, "rounds": most}
-        place = folder / RUNS / f"{digest_of(name)[:8]}_seed={seed}"
+        place = _place(folder, name, seed)
         files.make_folder(place.parent)
         given = {"dataset": self._given.dataset, "model": self._given.model, "optimiser": self._given.optimiser,
                  "objective": self._given.objective}  # fmt: skip
@@ -291,6 +302,11 @@ class Planner:
         reached = None if found.reached is None else int(found.reached["round"])
         own = Trial(keys, self._build(keys), self._question.energy, trial.client_memory)
         return Final(name, seed, place.name, int(found.final["round"]), reached, own)
+
+
+def _place(folder: Path, name: str, seed: int) -> Path:
+    """Return where a setting's final on a seed lies."""
+    return folder / RUNS / f"{digest_of(name)[:8]}_seed={seed}"
 
 
 def _refuse_untrained(target: Target, value: float) -> None:

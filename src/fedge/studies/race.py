@@ -56,9 +56,11 @@ class Track(Protocol):
         """Train up to there, or to the target; raise BudgetSpentError where that may not be."""
         ...
 
-    def lap(self, cost: float, alive: int) -> None:
-        """Hear of a lap that begins."""
+    def lap(self, cost: float, alive: Sequence[str], best: float) -> None:
+        """Hear of a lap that begins, up to a cost, when another has reached the target at `best`."""
         ...
+
+    def text(self, cost: float) -> str: ...
 
 
 @dataclass
@@ -78,11 +80,11 @@ def race(names: Sequence[str], track: Track, *, best: float = math.inf, slack: f
     level = _first_level(alive, track)
     try:
         while alive:
-            track.lap(min(level, result.best), len(alive))
+            track.lap(min(level, result.best), alive, result.best)
             _run_lap(alive, track, level, slack, result)
             alive = [name for name in alive if not _is_over(name, alive, track, slack, result)]
             for name in _worse_half(alive, track, level, result):
-                result.fate[name] = f"dropped as one of the worse half at a cost of {level:.4g}"
+                result.fate[name] = f"dropped as one of the worse half, at {track.text(level)}"
                 alive.remove(name)
             level *= GROWTH
     except BudgetSpentError:

@@ -31,12 +31,13 @@ from fedge.runner.loop import Alone, is_finite, stretches
 from fedge.runner.metrics import Metrics
 from fedge.runner.rows import Row
 from fedge.runner.signals import StopRequest
+from fedge.studies.ahead import Ahead, Runner, goal_of, race_ahead
 from fedge.studies.race import BudgetSpentError, Standing
 
 TRIALS, STATES = "trials.jsonl", "states"
 OF_CLIENTS = ("client_to_edge", "edge_to_client", "client_to_cloud", "cloud_to_client", "labels_to_edge")
-Tell = Callable[[str, int, int, int], None]
-"""It hears (what goes on, parts of it that are done, of how many, client steps so far)."""
+Tell = Callable[[str, int, int, int, Ahead], None]
+"""It hears (what goes on, parts of it that are done, of how many, client steps so far, what is still ahead)."""
 log = logging.getLogger(__name__)
 
 
@@ -154,11 +155,13 @@ class Trials:
     """This trains settings for a race, and keeps what came of them in a folder."""
 
     def __init__(
-        self, folder: Path, price: Callable[[Spent], float], budget: int, untrained: float, *, cache: ProgramCache,
-        stop: StopRequest | None, tell: Tell, text: Callable[[float], str],
+        self, folder: Path, price: Callable[[Spent], float], budget: int, whole: int, untrained: float, *,
+        cache: ProgramCache, stop: StopRequest | None, tell: Tell, text: Callable[[float], str],
     ) -> None:  # fmt: skip
         self._folder, self._price, self._budget, self._stop, self._tell = folder, price, budget, stop, tell
-        self._text, self._lap, self._trained, self._alive = text, "", 0, 0
+        self.text, self._whole, self._lap, self._trained, self._alive = text, whole, "", 0, list[str]()
+        self.made, self.later, self._since = 0, 0.0, 0
+        self._likely: float | None = None
         self.trials: dict[str, Trial] = {}
         self.steps, self._cache, self._untrained = 0, cache, untrained
         self._known = _read(folder / TRIALS)
@@ -180,27 +183,53 @@ class Trials:
     def family(self, name: str) -> str:
         return str(self.trials[name].keys["algorithm"])
 
-    def lap(self, cost: float, alive: int) -> None:
+    def lap(self, cost: float, alive: Sequence[str], best: float) -> None:
+        self._likely, self._since = self._estimate(cost, alive, best), self.steps
         leader = max(self.trials.values(), key=self.progress, default=None)
-        best = "" if leader is None or leader.best is None else f"; best {leader.target.metric} {leader.best:.4g}"
-        self._lap, self._trained, self._alive = f"{alive} settings up to {self._text(cost)}{best}", 0, alive
-        self._tell(self._lap, 0, alive, self.steps)
+        said = "" if leader is None or leader.best is None else f"; best {leader.target.metric} {leader.best:.4g}"
+        self._lap, self._trained, self._alive = f"{len(alive)} settings up to {self.text(cost)}{said}", 0, list(alive)
+        self._tell(self._lap, 0, len(alive), self.steps, self.ahead())
+
+    def ahead(self) -> Ahead:
+        """Return what the plan still has to train."""
+        new = sum(not self.trials[name].rounds for name in self._alive)
+        likely = None if self._likely is None else round(max(0.0, self._likely - (self.steps - self._since)))
+        most = self._whole - self.steps
+        return Ahead(None if likely is None else min(likely, most), most, new, self.made)
+
+    def _estimate(self, level: float, alive: Sequence[str], best: float) -> float | None:
+        """Return the client steps of the race from here on, and of what comes later; None while nobody can say."""
+        runners = []
+        for name in alive:
+            trial = self.trials[name]
+            rounds = trial.rounds or trial.every
+            price = self.price(name, rounds)
+            steps = trial.made.job.steps_per_round * rounds / price
+            runners.append(Runner(steps, price if trial.rounds else 0.0, self.progress(trial)))
+        goal = goal_of(runners, best)
+        if goal is None:
+            return None
+        leader = max(runners, key=lambda one: one.progress, default=Runner(0.0, 0.0, 0.0))
+        return race_ahead(runners, level, goal) + self.later * leader.steps * goal
 
     def train(self, name: str, rounds: int) -> Standing:
         """Train a setting up to so many rounds, or remember that it was trained so far."""
         trial = self.trials[name]
-        known = self._known.pop((name, rounds), None)
+        known, heard = self._known.pop((name, rounds), None), False
         if known is None:
             needed = (rounds - trial.rounds) * trial.made.job.steps_per_round
             if self.steps + needed > self._budget:
                 raise BudgetSpentError
             known = self._train(name, trial, rounds)
+            self.made += known["steps"]
+            heard = True
         trial.rows += known["rows"]
         trial.rounds, trial.diverged = known["end"], known["diverged"]
         trial.steps += known["steps"]
         self.steps += known["steps"]
         self._trained += 1
-        self._tell(self._lap, self._trained, self._alive, self.steps)
+        if heard:  # what is remembered takes no time
+            self._tell(self._lap, self._trained, len(self._alive), self.steps, self.ahead())
         if trial.diverged or trial.reached is not None:
             self.forget_state(name)
         return Standing(trial.rounds, self.progress(trial), trial.reached, trial.diverged)
