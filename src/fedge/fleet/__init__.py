@@ -2,6 +2,7 @@
 
 folders   what is carried to the machines: certificates, keys, each node's part of the fleet file
 work      what every node knows of its experiment: forms of messages, compiled steps
+forecast  what processors and links gave in the first rounds, and the seconds of later ones by it
 told      what the roles tell of themselves while they work
 greeting  what two nodes that meet compare
 client    a process with the samples of one client or several

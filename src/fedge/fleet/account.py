@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from fedge.fleet.forecast import Forecast, forecast
 from fedge.fleet.leader import Leader
 from fedge.net.tally import Bytes
 from fedge.runner.costs import Costs
@@ -21,6 +22,7 @@ class Account:
     counted: dict[str, Bytes]
     seconds: list[float]  # of each round
     simulated: float  # seconds of a round, by the configured rates
+    forecast: Forecast | None = None  # of later rounds, by rates that were measured in earlier ones
 
     @property
     def agrees(self) -> bool:
@@ -33,7 +35,8 @@ class Account:
             for tier, count in self.tiers()
         }
         return {"rounds": [self.first, self.done], "bytes": tiers, "seconds": self.seconds,
-                "simulated_seconds_per_round": self.simulated}  # fmt: skip
+                "simulated_seconds_per_round": self.simulated,
+                "forecast": None if self.forecast is None else self.forecast.to_json()}  # fmt: skip
 
     def tiers(self) -> list[tuple[str, Bytes]]:
         """List the tiers of the ledger, then others that carried something (to the monitor)."""
@@ -52,7 +55,7 @@ class Account:
         steady = self.seconds[1:] or self.seconds
         first = f"; the first took {self.seconds[0]:.2f} s" if len(self.seconds) > 1 else ""
         return [*lines, f"a round took {median(steady):.3f} s{first} (with the configured rates the clock reckons "
-                f"{self.simulated:.2f} s)"]  # fmt: skip
+                f"{self.simulated:.2f} s)", *([] if self.forecast is None else self.forecast.lines())]  # fmt: skip
 
 
 def account_of(leader: Leader) -> Account:
@@ -62,4 +65,5 @@ def account_of(leader: Leader) -> Account:
     before, after = costs.after(first), costs.after(done)
     predicted = {tier: size - before.sent.get(tier, 0) for tier, size in after.sent.items()}
     simulated = (after.seconds - before.seconds) / max(1, done - first)
-    return Account(first, done, predicted, leader.counted(), leader.seconds, simulated)
+    ahead = forecast(leader.work.made, first, leader.parts, leader.seconds)
+    return Account(first, done, predicted, leader.counted(), leader.seconds, simulated, ahead)

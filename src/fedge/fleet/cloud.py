@@ -76,6 +76,7 @@ class Cloud(Leader):
         if isinstance(state, Kept):
             self._own.memory.row = _row(0, state.memory.control)
         trained = self._own.global_round(index, dealt)
+        self.client_seconds = trained.seconds
         return {0: trained.model}, trained.loss
 
     def _at_edges(self, index: int, cells: dict[int, Dealt]) -> tuple[dict[int, Numbers], float]:

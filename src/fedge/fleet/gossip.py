@@ -65,6 +65,7 @@ class GossipEdge:
     loss: float | None = 0.0  # of its clients, where that was a finite number
     seconds: float = 0.0  # of the last round
     client_seconds: float = 0.0
+    exchange_seconds: float = 0.0
     expected: int = 0  # rounds of neighbours that may come
     known: dict[Name, Link] = field(default_factory=dict)  # over which link a neighbour was last asked
 
@@ -85,9 +86,11 @@ class GossipEdge:
                 self.loss = None
         self.sent = {number: models for number, models in self.sent.items() if number == index - 1}
         shares = {j: float(gossip.mixing[j, me.number]) for j in (me.number, *neighbours(work, me.number))}
+        trained_at = time.perf_counter()
         for step in range(gossip.steps):
             model = self._exchange(index, step, model, shares)
         self.model, self.seconds = model, time.perf_counter() - began
+        self.exchange_seconds = time.perf_counter() - trained_at
         ended(self.cell.hub, index, self.seconds)
 
     def _expect(self, index: int) -> None:
@@ -140,7 +143,8 @@ class GossipEdge:
         hub = self.cell.hub
         facts = {
             "loss": self.loss, "seconds": self.seconds, "client_seconds": self.client_seconds,
-            "sent": plain(hub.tally.counts()), "connected": [str(name) for name in hub.connected()],
+            "exchange_seconds": self.exchange_seconds, "sent": plain(hub.tally.counts()),
+            "connected": [str(name) for name in hub.connected()],
         }  # fmt: skip
         return Message(STATE, hub.me, MONITOR, index, tensors=self.model, facts=facts)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from fedge.core.contract import State
 from fedge.engine.base import Engine, Job
 from fedge.errors import brief
+from fedge.fleet.forecast import Parts, parts_of
 from fedge.fleet.told import ended
 from fedge.fleet.work import Work
 from fedge.net.gather import Patience
@@ -33,7 +34,10 @@ class Leader(Engine):
         self.first: int | None = None  # round
         self.seconds: list[float] = []  # of each round since
         self.took: float | None = None  # what the nodes say that the round took, where this one only listened
+        self.parts: list[Parts | None] = []  # of each round's seconds
+        self.client_seconds: float | None = None  # of the slowest client in this round, if it asks clients itself
         self.loss = 0.0
+        self._heard: list[Facts] = []  # in this round
 
     def retarget(self, job: Job) -> None:
         raise NotImplementedError("a fleet has one experiment")
@@ -41,12 +45,18 @@ class Leader(Engine):
     def rounds(self, state: State, first: int, count: int) -> tuple[State, float]:
         self.first = first if self.first is None else self.first
         for index in range(first, first + count):
-            began = time.perf_counter()
+            self._heard, self.client_seconds, began = [], None, time.perf_counter()
             state = self.one_round(state, index)
             self.seconds.append(self.took or time.perf_counter() - began)
+            self.parts.append(self._divided(self.seconds[-1]))
             ended(self.hub, index, self.seconds[-1])
             self.told(index)
         return state, self.loss
+
+    def _divided(self, seconds: float) -> Parts | None:
+        if self.client_seconds is None:
+            return parts_of(seconds, self._heard)
+        return Parts(self.client_seconds, cloud=max(0.0, seconds - self.client_seconds))
 
     @abstractmethod
     def one_round(self, state: State, index: int) -> State:
@@ -62,6 +72,7 @@ class Leader(Engine):
             log.warning("edge %d says of itself what cannot be read (%s)", cell, brief(problem))
         else:
             self.said[cell] = facts
+            self._heard.append(facts)
 
     def counted(self) -> dict[str, Bytes]:
         """Add up the bytes of each tier, as whoever was dialled has counted them."""
