@@ -198,6 +198,26 @@ def test_processes_without_an_output_or_a_platform(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_help_and_words_that_cannot_be_read_need_no_jax():
+    """A process of its own calls them; importing JAX takes seconds."""
+    words = [
+        ["run", "--help"],
+        ["compare", "--help"],
+        ["sweep", "--help"],
+        ["plan", "--help"],
+        ["board", "--port", "x"],
+    ]
+    code = f"""
+import sys
+from typer.testing import CliRunner
+from fedge.cli import app
+for words in {words}:
+    assert CliRunner().invoke(app, words).exit_code == (0 if words[-1] == "--help" else 2), words
+    assert not {{"jax", "flax", "optax", "scipy", "matplotlib"}} & sys.modules.keys(), words
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_a_platform_that_jax_knows_and_this_machine_lacks(monkeypatch):
     """JAX answers with an assertion where it has no plug-in for it, as for `cuda` beside the plain jaxlib."""
     monkeypatch.setattr("jax.default_backend", mock.Mock(side_effect=AssertionError))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import importlib
 import logging
 import os
 import sys
-from collections.abc import Iterator
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -16,13 +14,12 @@ import typer
 from fedge import __version__
 from fedge.cli import plain
 from fedge.errors import ConfigError, RunError, brief
-from fedge.runner import signals
 
 Misuse: Any = typer.BadParameter.__mro__[2]  # what typer raises for words it cannot read, whichever parser it carries
 
 
 class Place(NamedTuple):
-    """This says where a command stands: its module is imported when the command is called, for JAX takes a while."""
+    """This says where a command stands: its module is imported when the command is called."""
 
     module: str  # of this room; its `app` has the command, or is the group of commands of this name
     summary: str  # the line that `fedge --help` prints
@@ -76,29 +73,12 @@ class Commands(typer.core.TyperGroup):
         sys.exit(code if isinstance(code, int) else 0)
 
 
-@contextlib.contextmanager
-def uncollected() -> Iterator[None]:
-    """Let Python look for no garbage while modules are imported, nor ever again among what they brought: they stay.
-
-    It would look through all of it again and again, which is a sixth of the time that JAX and Flax take to import.
-    """
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
-
-
 def load(name: str) -> Any:
     """Import a command."""
-    request = signals.of_this_process()
-    try:
-        with uncollected(), request.importing() if request is not None else contextlib.nullcontext():
-            module = importlib.import_module(f"fedge.cli.{COMMANDS[name].module}")
-    except ValueError as problem:  # JAX reads its settings while it is imported
-        print(f"fedge: cannot start ({problem}); mend that variable or leave it out", file=sys.stderr)
-        sys.exit(ConfigError.exit_code)
+    from fedge.cli.common import importing
+
+    with importing():
+        module = importlib.import_module(f"fedge.cli.{COMMANDS[name].module}")
     module.app.rich_markup_mode = app.rich_markup_mode
     group = typer.main.get_group(module.app)
     return group.commands.get(name, group)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedge.cli.common import guarded, stop_request
+from fedge.cli.common import guarded, importing, stop_request
 from fedge.errors import RunError
 
 app = typer.Typer()
@@ -25,8 +25,8 @@ def board_command(
     with guarded():
         if not folder.is_dir():
             raise RunError(f"{folder} is no folder; give one that holds runs")
-        from fedge.view.board import listen, serve
-
+        with importing():
+            from fedge.view.board import listen, serve
         with listen(host, port) as place:
             shown = f"[{host}]" if ":" in host else host
             print(f"board of {folder}: http://{shown}:{place.getsockname()[1]}/  (Ctrl-C ends it)", flush=True)

@@ -1,33 +1,30 @@
-"""The commands share what is here: options, keys from words and files, errors as sentences."""
+"""The commands share what is here: options, keys from words and files, errors as sentences.
+
+Reading words, and saying what is wrong with them, takes no JAX. A command imports what its work takes inside itself, as
+`importing`, once its words were read.
+"""
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
-from jax.errors import JaxRuntimeError
-from rich.console import Console
 
 from fedge.algorithms import ALGORITHMS
 from fedge.errors import ConfigError, FedgeError, RunError, brief
-from fedge.experiment.build import Experiment
-from fedge.experiment.checks import CUSTOM
-from fedge.experiment.config import all_fields, allowed, parse
-from fedge.experiment.config import words as words_of
-from fedge.experiment.files import read_toml
-from fedge.runner import record, signals
-from fedge.runner.device import processes
-from fedge.runner.result import Result
-from fedge.studies.stored_plan import plan_in, resume_command
-from fedge.view import terminal
-from fedge.view.progress import Ticker
-from fedge.view.sweep_progress import SweepTicker
+from fedge.runner import signals
+
+if TYPE_CHECKING:
+    from fedge.runner.result import Result
+    from fedge.view.progress import Ticker
+    from fedge.view.sweep_progress import SweepTicker
 
 
 class Format(StrEnum):
@@ -46,6 +43,9 @@ HINT = "`fedge keys` lists every key with its default and what it takes."
 
 def complete_word(incomplete: str) -> list[str]:
     """Complete the name of an algorithm, a key, or a value that is a word, for the shell."""
+    from fedge.experiment.config import all_fields
+    from fedge.experiment.config import words as words_of
+
     key, equals, begun = incomplete.partition("=")
     if equals:
         return [f"{key}={word}" for word in (words_of(key) if key in all_fields() else []) if word.startswith(begun)]
@@ -64,6 +64,33 @@ Output = Annotated[Format, typer.Option("--format", help="json: standard output 
 
 
 @contextmanager
+def uncollected() -> Iterator[None]:
+    """Let Python look for no garbage while modules are imported, nor ever again among what they brought: they stay.
+
+    It would look through all of it again and again, which is a sixth of the time that JAX and Flax take to import.
+    """
+    before = len(sys.modules)
+    gc.disable()
+    try:
+        yield
+    finally:
+        if len(sys.modules) > before:
+            gc.freeze()
+        gc.enable()
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Import what takes a while: a signal meanwhile ends the process at once, and JAX may refuse its settings."""
+    request = signals.of_this_process()
+    try:
+        with uncollected(), request.importing() if request is not None else nullcontext():
+            yield
+    except ValueError as problem:
+        _leave(f"cannot start ({problem}); mend that variable or leave it out", ConfigError.exit_code)
+
+
+@contextmanager
 def guarded(ticker: Ticker | SweepTicker | None = None, go_on: str = "") -> Iterator[None]:
     """Turn errors into one sentence on standard error and a stable exit code; `go_on` is how to, once stopped."""
     try:
@@ -76,7 +103,7 @@ def guarded(ticker: Ticker | SweepTicker | None = None, go_on: str = "") -> Iter
     except OSError as problem:
         place = problem.filename or "standard output"
         _leave(f"cannot use {place}: {problem.strerror}; choose another place", RunError.exit_code)
-    except (MemoryError, JaxRuntimeError) as problem:
+    except _failures() as problem:
         reason = (str(problem).splitlines() or ["out of memory"])[0][:150]
         full = isinstance(problem, MemoryError) or reason.startswith("RESOURCE_EXHAUSTED")
         if processes() == 1 and full:
@@ -92,10 +119,27 @@ def guarded(ticker: Ticker | SweepTicker | None = None, go_on: str = "") -> Iter
             ticker.close()
 
 
+def _failures() -> tuple[type[Exception], ...]:
+    """Return what says that memory is full or that a compiled program failed, where there may have been one."""
+    errors = sys.modules.get("jax.errors")
+    return (MemoryError,) if errors is None else (MemoryError, errors.JaxRuntimeError)
+
+
+def processes() -> int:
+    """Count the processes of this run; there is one until it knows its devices."""
+    device = sys.modules.get("fedge.runner.device")
+    return 1 if device is None else device.processes()
+
+
 def _advice(ticker: Ticker | SweepTicker | None) -> str:
     """Say how to go on with a run that was left at once, where that is possible."""
     folder = ticker.out if ticker else None
-    if folder is None or not record.resumable(folder):
+    if folder is None:
+        return ""
+    from fedge.runner import record
+    from fedge.studies.stored_plan import plan_in, resume_command
+
+    if not record.resumable(folder):
         return ""
     return f"; continue with: {resume_command(folder.parent if plan_in(folder.parent) else folder)}"
 
@@ -109,6 +153,10 @@ def _leave(sentence: str, code: int) -> NoReturn:
 
 def gather(pairs: list[str], file: Path | None, seed: int | None) -> dict[str, Any]:
     """Read the keys of a file, then those of the command line, which win."""
+    from fedge.experiment.checks import CUSTOM
+    from fedge.experiment.config import allowed, parse
+    from fedge.experiment.files import read_toml
+
     given: dict[str, Any] = dict(parse(pairs))
     if seed is not None:
         if "seed" in given:
@@ -142,27 +190,6 @@ def folder_of(out: str | None) -> Path | None:
     if not out.strip() or "\0" in out:
         raise ConfigError(f"--out '{brief(out)}' is no name of a folder; give one or leave --out away")
     return Path(out)
-
-
-class Narrator(Ticker):
-    """This ticker first says what is about to run, and draws it: the topology once, and each graph between edges."""
-
-    def __init__(self, console: Console | None, draw: Draw, compared: bool = False) -> None:
-        super().__init__()
-        self._stage, self._draws, self._compared = console, draw is Draw.all, compared
-        self._drawn = False
-
-    def ready(self, experiment: Experiment, out: Path) -> None:
-        if self._stage is not None:
-            if not self._drawn:
-                width = self._stage.width
-                terminal.say(self._stage, f"{terminal.describe(experiment, width)}\n")
-                if self._draws:
-                    terminal.say(self._stage, f"{terminal.topology_picture(experiment, self._compared, width)}\n")
-                self._drawn = True
-            if self._draws and (graph := terminal.graph_picture(experiment, self._stage.width)):
-                terminal.say(self._stage, f"{graph}\n")
-        super().ready(experiment, out)
 
 
 def stop_request() -> signals.StopRequest | None:

@@ -6,16 +6,21 @@ import json
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from fedge.cli.common import HINT, NAMES, ConfigFile, Format, Output, Pairs, complete_word, gather, guarded, keys_of_run
+from fedge.cli.common import (
+    HINT,
+    NAMES,
+    ConfigFile,
+    Format,
+    Output,
+    Pairs,
+    complete_word,
+    gather,
+    guarded,
+    importing,
+    keys_of_run,
+)
 from fedge.errors import ConfigError
-from fedge.experiment.build import cut_prices
-from fedge.experiment.config import Config
-from fedge.runner import device
-from fedge.runner.expected import expected_costs
-from fedge.view import terminal
-from fedge.view.expected import cost_lines
 
 app = typer.Typer(no_args_is_help=True, help="What a run would cost, before it is run.")
 
@@ -31,6 +36,13 @@ def cost_run(
 ) -> None:
     """Say what a run would cost without training it: seconds, bytes, multiply-adds, memory, and who sets its pace."""
     with guarded():
+        with importing():
+            from rich.console import Console
+
+            from fedge.experiment.config import Config
+            from fedge.runner.expected import expected_costs
+            from fedge.view import terminal
+            from fedge.view.expected import cost_lines
         found = expected_costs(Config.of(keys_of_run(algorithm, pairs or [], config, None)))
         if format is Format.json:
             print(json.dumps(found))
@@ -46,6 +58,13 @@ def cost_cuts(pairs: Pairs = None, config: ConfigFile = None, format: Output = F
     local steps.
     """
     with guarded():
+        with importing():
+            from rich.console import Console
+
+            from fedge.experiment.build import cut_prices
+            from fedge.experiment.config import Config
+            from fedge.runner import device
+            from fedge.view import terminal
         keys = gather(pairs or [], config, None)
         data = "cifar10" if str(keys.get("model")).startswith("resnet") else "mnist"
         chosen = {"model": "cnn", "data": data, "local_steps": 5, "edge_rounds": 1} | keys | {"algorithm": "hiersfl"}

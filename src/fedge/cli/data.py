@@ -5,17 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from fedge.algorithms import ALGORITHMS
-from fedge.cli.common import HINT, ConfigFile, Pairs, Seed, folder_of, gather, guarded
-from fedge.data import load
-from fedge.data.sources import where
+from fedge.cli.common import HINT, ConfigFile, Pairs, Seed, folder_of, gather, guarded, importing
 from fedge.errors import ConfigError
-from fedge.experiment.build import experiment
-from fedge.experiment.config import Config
-from fedge.runner import device
-from fedge.view import terminal
 
 app = typer.Typer(no_args_is_help=True, help="Data sets: list them, get them, see who would hold what.")
 
@@ -24,6 +17,10 @@ app = typer.Typer(no_args_is_help=True, help="Data sets: list them, get them, se
 def data_list() -> None:
     """List the data sets fedge knows and where each would be read from."""
     with guarded():
+        with importing():
+            from rich.console import Console
+
+            from fedge.view import terminal
         terminal.say(Console(), terminal.data_lines())
 
 
@@ -31,6 +28,9 @@ def data_list() -> None:
 def data_get(names: Annotated[list[str], typer.Argument(metavar="NAME ...")]) -> None:
     """Fetch data sets into the cache (FEDGE_DATA and the cache are looked at first) and verify them."""
     with guarded():
+        with importing():
+            from fedge.data import load
+            from fedge.data.sources import where
         for name in names:
             dataset = load(name)
             place = where(name)
@@ -49,12 +49,17 @@ def data_partition(
         place = folder_of(out)
         if place is None or not place.name:
             raise ConfigError(f"--out {out} is no name of a file; give one such as labels.png")
+        with importing():
+            from rich.console import Console
+
+            from fedge.experiment.build import experiment
+            from fedge.experiment.config import Config
+            from fedge.runner import device
+            from fedge.view import hierarchy, plots, terminal
         chosen = Config.of({"algorithm": next(iter(ALGORITHMS))} | gather(pairs or [], config, seed))
         device.prepare()
         made = experiment(chosen)
         console = Console()
-        from fedge.view import hierarchy, plots
-
         place.parent.mkdir(parents=True, exist_ok=True)
         plots.save(hierarchy.label_heatmap(made), place.with_suffix(""))
         terminal.say(console, terminal.cell_lines(made))

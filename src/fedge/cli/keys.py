@@ -6,11 +6,8 @@ import json
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from fedge.cli.common import Format, Output, complete_word, guarded
-from fedge.experiment.keys import describe, every_key, is_algorithm, keys_of, keys_of_model
-from fedge.view import terminal
+from fedge.cli.common import Format, Output, complete_word, guarded, importing
 
 app = typer.Typer()
 
@@ -33,6 +30,11 @@ def keys_command(
 ) -> None:
     """List the keys of a run: who reads each, what it takes, what it means, and what it is unless given."""
     with guarded():
+        with importing():
+            from rich.console import Console
+
+            from fedge.experiment.keys import describe, every_key, is_algorithm, keys_of, keys_of_model
+            from fedge.view import terminal
         if of is not None and not is_algorithm(of) and not of.startswith("model="):
             one = describe(of)
             if format is Format.json:

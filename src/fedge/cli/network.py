@@ -7,15 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from fedge.cli.common import HINT, NAMES, Format, Output, Pairs, complete_word, guarded, keys_of_run
+from fedge.cli.common import HINT, NAMES, Format, Output, Pairs, complete_word, guarded, importing, keys_of_run
 from fedge.errors import ConfigError, RunError, unknown
-from fedge.experiment.config import Config
-from fedge.experiment.network_file import about, examples, read_network
-from fedge.runner.expected import bottlenecks_of
-from fedge.view import terminal
-from fedge.view.network import bottleneck_lines, network_lines
 
 app = typer.Typer(no_args_is_help=True, help="A network as measured: examples to begin with, and a look at one.")
 
@@ -29,6 +23,11 @@ def network_make(
 ) -> None:
     """Write an example network with the source of each number, to be changed to what you measured."""
     with guarded():
+        with importing():
+            from rich.console import Console
+
+            from fedge.experiment.network_file import about, examples
+            from fedge.view import terminal
         known = examples()
         if name is None:
             terminal.say(Console(), "\n".join(f"{one:<12}{about(text)}" for one, text in known.items()))
@@ -52,6 +51,14 @@ def network_show(
 ) -> None:
     """Draw a network, and say what takes longest on each of its tiers for an algorithm and a model."""
     with guarded():
+        with importing():
+            from rich.console import Console
+
+            from fedge.experiment.config import Config
+            from fedge.experiment.network_file import read_network
+            from fedge.runner.expected import bottlenecks_of
+            from fedge.view import terminal
+            from fedge.view.network import bottleneck_lines, network_lines
         network, keys = read_network(file), keys_of_run(algorithm, pairs or [], None, None)
         config = Config.of({"algorithm": "hierfavg"} | keys | {"network": file})
         if format is Format.text:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from fedge.cli.common import (
     HINT,
@@ -23,18 +22,16 @@ from fedge.cli.common import (
     folder_of,
     gather,
     guarded,
+    importing,
     stop_request,
 )
 from fedge.errors import ConfigError, brief
-from fedge.experiment.config import parse
-from fedge.studies.answer import Answer
-from fedge.studies.planner import plan
-from fedge.studies.question import WORDS
-from fedge.view import terminal
-from fedge.view.plan import not_reached, table
-from fedge.view.plan_progress import PlanTicker
-from fedge.view.plan_words import sentences
-from fedge.view.report import write_report
+from fedge.studies.words import WORDS
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fedge.studies.answer import Answer
 
 app = typer.Typer()
 
@@ -64,6 +61,9 @@ def plan_command(
     with guarded(), contextlib.closing(ticker):
         if resume is not None and (words or config or out or seed is not None or budget is not None):
             raise ConfigError("--resume goes on with a plan as it was begun; give --resume DIR alone")
+        with importing():
+            from fedge.studies.planner import plan
+            from fedge.view.plan_progress import PlanTicker
         asked = {} if resume is not None else _asked(words or [], budget, config, seed)
         found = plan(asked, out=folder_of(out), resume=resume, stop=stop_request(), tell=ticker)
         ticker.close()
@@ -72,6 +72,8 @@ def plan_command(
 
 def _asked(words: list[str], budget: int | None, config: Path | None, seed: int | None) -> dict[str, Any]:
     """Read a network's file, the planner's own words and the keys of runs."""
+    from fedge.experiment.config import parse
+
     files = [word for word in words if "=" not in word]
     pairs = [word for word in words if "=" in word]
     own = [word for word in pairs if word.partition("=")[0] in WORDS]
@@ -90,6 +92,11 @@ def _asked(words: list[str], budget: int | None, config: Path | None, seed: int 
 
 def tell(answer: Answer, format: Format, draw: Draw) -> None:
     """Draw the answer, and show it."""
+    from rich.console import Console
+
+    from fedge.view import terminal
+    from fedge.view.report import write_report
+
     found, console, drawn = answer.to_json(), Console(), ["answer.json", "settings.csv"]
     report = write_report(answer.out)
     if draw is not Draw.none:
@@ -107,6 +114,10 @@ def tell(answer: Answer, format: Format, draw: Draw) -> None:
 
 def say(console: Console, found: dict[str, Any]) -> None:
     """Show an answer, as answer.json has it."""
+    from fedge.view import terminal
+    from fedge.view.plan import not_reached, table
+    from fedge.view.plan_words import sentences
+
     if found["recommended"] is not None:
         console.print(table(found))
         terminal.say(

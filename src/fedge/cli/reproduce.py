@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from fedge.cli.common import folder_of, guarded
+from fedge.cli.common import folder_of, guarded, importing
 from fedge.errors import RunError
-from fedge.studies.reproduce import figures_of, reproduce, tell
 
 app = typer.Typer()
 
@@ -34,6 +33,8 @@ def reproduce_command(
     """Reproduce a paper's figures: each seed's curve (CSV), how it was made (JSON), PNG, PDF, tables and verdicts."""
     with guarded(go_on="" if draw is Draw.only else "; the same command goes on from the runs that have finished"):
         folder = folder_of(out)
+        with importing():
+            from fedge.studies.reproduce import figures_of, reproduce, tell
         if draw is Draw.only:
             figures = iter(figures_of(target, folder))
         else:

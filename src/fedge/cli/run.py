@@ -7,10 +7,9 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from fedge.cli import plain
 from fedge.cli.common import (
@@ -20,7 +19,6 @@ from fedge.cli.common import (
     Draw,
     Drawing,
     Format,
-    Narrator,
     Out,
     Output,
     Pairs,
@@ -30,18 +28,17 @@ from fedge.cli.common import (
     folder_of,
     gather,
     guarded,
+    importing,
     keys_of_run,
     stop_request,
 )
 from fedge.errors import ConfigError, DivergenceError
-from fedge.experiment.config import parse, require_known
-from fedge.runner.device import HOSTS, leads
-from fedge.runner.result import Result
-from fedge.runner.run import run
-from fedge.studies import compare as comparison
-from fedge.view import terminal
-from fedge.view.numbers import on_request
-from fedge.view.report import write_report
+from fedge.runner.hosts import HOSTS
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fedge.runner.result import Result
 
 app = typer.Typer()
 
@@ -63,6 +60,14 @@ def run_command(
     format: Output = Format.text,
 ) -> None:
     """Run one algorithm."""
+    with importing():
+        from rich.console import Console
+
+        from fedge.cli.narrator import Narrator
+        from fedge.experiment.config import parse, require_known
+        from fedge.runner.device import leads
+        from fedge.runner.run import run
+        from fedge.view.report import write_report
     console = Console()
     ticker = Narrator(console if format is Format.text else None, draw)
     with guarded(ticker):
@@ -111,14 +116,18 @@ def compare_command(
     format: Output = Format.text,
 ) -> None:
     """Run several algorithms (unless named, each paper's own) on the same data, clients and initial model."""
+    with importing():
+        from rich.console import Console
+
+        from fedge.cli.narrator import Narrator
+        from fedge.studies.compare import compare
+        from fedge.view.report import write_report
     console = Console()
     names = [w for w in words or [] if "=" not in w]
     ticker = Narrator(console if format is Format.text else None, draw, compared=len(names) != 1)
     with guarded(ticker):
         keys = gather([w for w in words or [] if "=" in w], config, seed)
-        results = comparison.compare(
-            names, keys, out=folder_of(out), resume=resume, listener=ticker, stop=stop_request()
-        )
+        results = compare(names, keys, out=folder_of(out), resume=resume, listener=ticker, stop=stop_request())
         everyone = list(results.values())
         folder = everyone[0].out.parent
         drawn = figures(everyone, folder, draw)
@@ -133,6 +142,9 @@ def compare_command(
 
 def tell(console: Console, results: list[Result], folder: Path, report: Path, drawn: list[Path]) -> None:
     """Say what came of runs, where it lies, and what to type next."""
+    from fedge.view import terminal
+    from fedge.view.numbers import on_request
+
     console.print(terminal.result_table(results, console.width))
     for r in results:
         if said := on_request(r.final):

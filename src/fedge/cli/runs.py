@@ -9,12 +9,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from fedge.cli.common import folder_of, guarded
+from fedge.cli.common import folder_of, guarded, importing
 from fedge.errors import ConfigError, RunError
-from fedge.view import run_list, terminal
-from fedge.view.selected import select
 
 app = typer.Typer()
 RUNS = Path("runs")
@@ -57,12 +54,18 @@ def list_command(
 ) -> None:
     """List the runs in a folder, the newest first: state, algorithm, what differs, the main metric, when."""
     with guarded():
+        with importing():
+            from fedge.view import run_list
         lines = run_list.run_list(folder)
         if format is Listed.json:
             print(json.dumps(run_list.to_json(lines)))
         elif format is Listed.csv:
             print(run_list.to_csv(lines), end="")
         else:
+            from rich.console import Console
+
+            from fedge.view import terminal
+
             console = Console()
             wide = None if not console.is_terminal and "COLUMNS" not in os.environ else console.width
             terminal.say(console, run_list.to_text(lines, wide))
@@ -78,13 +81,14 @@ def plot_command(
     """Lay runs over one another: a line for each, named by what differs; bands over seeds (95 % of the mean)."""
     with guarded():
         place = picture_place(out)
+        with importing():
+            from fedge.view import overlay, plots
+            from fedge.view.selected import select
         page = select(runs)
-        from fedge.view import overlay, plots
-
         figure = overlay.overlay(page, x.value, y)
         place.parent.mkdir(parents=True, exist_ok=True)
         plots.write(figure, place)
-        terminal.say(Console(), f"figure: {place}")
+        print(f"figure: {place}")
 
 
 def picture_place(out: str) -> Path:
@@ -115,18 +119,19 @@ def export_command(
         if to in (To.svg, To.pdf):
             plot_command(runs, x, y, str(place or f"runs/plot.{to}"))
             return
+        with importing():
+            from fedge.view import export
+            from fedge.view.selected import select
         page = select(runs)
-        from fedge.view import export
-
         if to in (To.csv, To.latex):
             text = export.to_csv(page) if to is To.csv else export.to_latex(page)
             if place is None:
                 print(text, end="")
             else:
                 export.write(place, text)
-                terminal.say(Console(), f"written: {place}")
+                print(f"written: {place}")
             return
         if place is not None and place.is_file():
             raise RunError(f"{place} is a file; {to} wants a folder")
         where, count = export.to_tracker(page, to.value, place)
-        terminal.say(Console(), f"{count} run{'s' if count > 1 else ''} handed to {to}: {where}")
+        print(f"{count} run{'s' if count > 1 else ''} handed to {to}: {where}")

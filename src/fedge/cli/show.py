@@ -7,14 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from fedge.cli.common import Format, Output, guarded
+from fedge.cli.common import Format, Output, guarded, importing
 from fedge.errors import RunError
-from fedge.runner import files, inspect
-from fedge.runner.record import holds_run
-from fedge.studies.stored_plan import PLANNED, plan_in, read_plan, resume_command
-from fedge.view import terminal
 
 app = typer.Typer()
 
@@ -29,6 +24,13 @@ def show_command(
 ) -> None:
     """Say what was run in a folder, how far it came, and what it came to."""
     with guarded():
+        with importing():
+            from rich.console import Console
+
+            from fedge.runner import inspect
+            from fedge.runner.record import holds_run
+            from fedge.studies.stored_plan import PLANNED, plan_in, read_plan
+            from fedge.view import terminal
         if (folder / PLANNED).exists():
             _show_plan(folder, format)
             return
@@ -48,8 +50,12 @@ def show_command(
 
 def _show_plan(folder: Path, format: Format) -> None:
     """Show the answer that a plan came to."""
+    from rich.console import Console
+
     from fedge.cli.plan import say
+    from fedge.runner import files
     from fedge.studies.answer import ANSWER
+    from fedge.studies.stored_plan import resume_command
 
     if not (folder / ANSWER).exists():
         raise RunError(f"the plan in {folder} has no answer yet; go on with: {resume_command(folder)}")

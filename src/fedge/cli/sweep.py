@@ -6,10 +6,9 @@ import json
 import math
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from fedge.cli.common import (
     HINT,
@@ -25,17 +24,14 @@ from fedge.cli.common import (
     folder_of,
     gather,
     guarded,
+    importing,
     stop_request,
 )
 from fedge.errors import ConfigError, DivergenceError, RunError
-from fedge.runner import files
-from fedge.studies.sweep import Sweep, sweep
-from fedge.studies.sweep_table import Line, csv_of
-from fedge.view import terminal
-from fedge.view.report import write_report
-from fedge.view.selected import select
-from fedge.view.sweep_progress import SweepTicker
-from fedge.view.sweep_table import latex_of, text_table
+
+if TYPE_CHECKING:
+    from fedge.studies.sweep import Sweep
+    from fedge.studies.sweep_table import Line
 
 app = typer.Typer()
 
@@ -58,6 +54,9 @@ def sweep_command(
     format: Output = Format.text,
 ) -> None:
     """Run every combination of the values given for some keys, over seeds; a table of means with 95 % intervals."""
+    with importing():
+        from fedge.studies.sweep import sweep
+        from fedge.view.sweep_progress import SweepTicker
     ticker = SweepTicker()
     with guarded(ticker):
         names = [w for w in words or [] if "=" not in w]
@@ -74,6 +73,14 @@ def sweep_command(
 
 def tell(done: Sweep, format: Format, draw: Draw) -> None:
     """Write the table beside the runs, in three forms and a figure, and show it."""
+    from rich.console import Console
+
+    from fedge.runner import files
+    from fedge.studies.sweep_table import csv_of
+    from fedge.view import terminal
+    from fedge.view.report import write_report
+    from fedge.view.sweep_table import latex_of, text_table
+
     table, console = done.table, Console()
     files.write_bytes(done.out / "table.csv", csv_of(table).encode())
     files.write_bytes(done.out / "table.tex", latex_of(table).encode())
@@ -94,6 +101,7 @@ def draw_curves(folder: Path, draw: Draw) -> list[str]:
     if draw is Draw.none:
         return []
     from fedge.view import overlay, plots
+    from fedge.view.selected import select
 
     try:
         return [path.name for path in plots.save(overlay.overlay(select([folder])), folder / "curves")]

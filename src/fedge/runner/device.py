@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,13 @@ import jax
 import pooch
 
 from fedge.errors import ConfigError, RunError, brief
+from fedge.runner.hosts import partners
 
 MOST = 64  # host devices of a process with fewer cores: 100 take 20 s to start, 300 wait for each other for ever
 SETTINGS = {"jax_threefry_partitionable": True, "jax_random_seed_offset": 0, "jax_disable_jit": False,
             "jax_numpy_dtype_promotion": "standard", "jax_numpy_rank_promotion": "allow"}  # fmt: skip
 """With other values of these settings of JAX the same seed draws something else, or programs are not compiled."""
 log = logging.getLogger(__name__)
-HOSTS = (
-    "auto (SLURM, Open MPI, Kubernetes) or I/N@HOST:PORT, this being process I of N (from 0) and HOST:PORT process 0's"
-)
 
 
 def cores() -> int:
@@ -85,20 +82,6 @@ def _keep_programs(folder: Path) -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     else:
         log.warning("compiled programs are not kept in %s: %s", folder, reason)
-
-
-def partners(hosts: str) -> dict[str, Any]:
-    """Read who takes part in a run by several processes, in the words of `jax.distributed.initialize`."""
-    if hosts == "auto":
-        return {}
-    found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})@([^@\s]+):([0-9]{1,5})", hosts)
-    if found is None or not int(found[1]) < int(found[2]) or not 0 < int(found[4]) < 2**16:
-        raise ConfigError(f"hosts={brief(hosts)} is not allowed; give {HOSTS}")
-    return {
-        "process_id": int(found[1]),
-        "num_processes": int(found[2]),
-        "coordinator_address": f"{found[3]}:{int(found[4])}",
-    }
 
 
 def _join(hosts: str, given: dict[str, Any]) -> None:

@@ -10,20 +10,9 @@ from typing import Any
 from fedge.errors import ConfigError, brief
 from fedge.studies.exposure import excluded
 from fedge.studies.trials import Energy, Spent
+from fedge.studies.words import WORDS
 
 UNITS = {"seconds": ("s", 1.0), "bytes": ("MB", 1e-6), "energy": ("J", 1.0)}
-WORDS = {  # the planner's own, and what they mean
-    "minimise": "seconds, bytes or energy",
-    "client_memory": "bytes that a client has, at most",
-    "deadline": "simulated seconds to the target, at most",
-    "exclude": "what nobody may see: inputs (unless given), activations, labels, or none",
-    "client_watts": "of a client that computes, for energy",
-    "joules_per_mb": "of what a client sends and is sent, for energy",
-    "budget": "client steps that planning takes, at most",
-    "settings": "how many race",
-    "seeds": "fresh ones for each finalist",
-    "finalists": "settings that run on them",
-}
 
 
 @dataclass(frozen=True)
