@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 from fedge.algorithms import ALGORITHMS
 from fedge.cli import app, flush_output, main
 from fedge.errors import RunError, StoppedError, brief
-from fedge.experiment.config import Config
+from fedge.experiment.config import Config, all_fields
+from fedge.experiment.other_names import KEY_OF
 from tests.experiment.test_hostile import ANY_TEXT, HOSTILE
 
 runner = CliRunner()
@@ -117,8 +118,25 @@ def test_configuration_file_and_its_overrides(tmp_path, no_figures):
         (["run", "fedavg", "--lr", "0.1"], 2, "--lr is no option but a key; write lr=0.1"),
         (["compare", "--local-steps=3"], 2, "write local_steps=3"),
         (["run", "fedavg", "--batch"], 2, "write batch=VALUE"),
-        (["run", "fedavg", "--sed", "3"], 2, "No such option: --sed"),
-        (["run", "fedavg", "--seed", "x"], 2, "Invalid value for '--seed'"),
+        (["run", "fedavg", "--out"], 2, "--out needs a value after it; `fedge run --help` says which"),
+        (["run", "fedavg", "--format", "yaml"], 2, "--format yaml is not allowed; allowed: text, json"),
+        (["run", "fedavg", "--learning-rate", "0.1"], 2, "--learning-rate is no option but a key; write lr=0.1"),
+        (
+            ["run", "fedavg", "learning_rate=0.1"],
+            2,
+            "unknown key 'learning_rate' (`fedge keys` lists them all); did you mean 'lr'?",
+        ),
+        (["run", "fedavg", "Batch-Size=3"], 2, "did you mean 'batch'?"),
+        (["run", "fedavg", "n_clients"], 2, "'n_clients' is not of the form key=value; did you mean 'clients'?"),
+        (["keys", "local_epochs"], 2, "did you mean 'local_steps'?"),
+        (["run", "fedavg", "data=nosuch.csv"], 3, "data=nosuch.csv is no file in "),
+        (["board", "--port", "99999"], 2, "--port 99999 is not allowed; allowed: a number ≤ 65535"),
+        (["board", "a", "b"], 2, "b is more than board takes; leave it out"),
+        (["fly"], 2, "'fly' is no command; `fedge --help` lists them"),
+        (["shwo"], 2, "'shwo' is no command; did you mean 'show'?"),
+        (["plot"], 2, "RUN ... is missing; `fedge plot --help` says what it takes"),
+        (["run", "fedavg", "--sed", "3"], 2, "--sed is no option here; did you mean --seed?"),
+        (["run", "fedavg", "--seed", "x"], 2, "--seed x is not allowed; allowed: an integer"),
         (["hierfavg", "clients=6"], 2, "write fedge run hierfavg"),
         (["run", "fedavg", "--out", ""], 2, "--out '' is no name of a folder"),
         (["compare", "--out", "a\0b"], 2, "is no name of a folder"),
@@ -129,7 +147,7 @@ def test_configuration_file_and_its_overrides(tmp_path, no_figures):
         (["run", "\udcff=3"], 2, "unknown key '\\udcff'"),
         (["run", "fedavg", "devices=500"], 2, "devices=500 is too many for a machine with"),
         (["run", "fedavg", "devices=99999"], 2, "devices=99999 is too many"),
-        (["reproduce", "hist", "--seeds", "9999999"], 2, "Invalid value for '--seeds'"),
+        (["reproduce", "hist", "--seeds", "9999999"], 2, "--seeds 9999999 is not allowed; allowed: a number ≤ 1000"),
         *(
             (["compare", f"{key}=3"], 2, f"unknown key '{key}'")
             for key in ("self", "out", "dataset", "optimiser", "algorithms", "listener", "resume", "config")
@@ -162,8 +180,9 @@ def test_any_words_get_an_answer(command, words):
     """What would take time is cut short where it would begin: then the exit code is 4."""
     begin = mock.Mock(side_effect=RunError("far enough"))
     with contextlib.ExitStack() as stack:
-        for place in ("runner.run.ready", "studies.compare.ready", "cli.cost.cut_prices", "cli.data.experiment"):
-            stack.enter_context(mock.patch(f"fedge.{place}", begin))
+        for room, name in (("runner.run", "ready"), ("studies.compare", "ready"), ("experiment.build", "cut_prices"),
+                           ("experiment.build", "experiment")):  # fmt: skip
+            stack.enter_context(mock.patch(f"fedge.{room}.{name}", begin))
         done = call(*command, *words)
     assert done.exit_code in (2, 3, 4), done.exception
     assert done.stdout == ""
@@ -200,13 +219,7 @@ def test_processes_without_an_output_or_a_platform(tmp_path):
 
 def test_help_and_words_that_cannot_be_read_need_no_jax():
     """A process of its own calls them; importing JAX takes seconds."""
-    words = [
-        ["run", "--help"],
-        ["compare", "--help"],
-        ["sweep", "--help"],
-        ["plan", "--help"],
-        ["board", "--port", "x"],
-    ]
+    words = [*([name, "--help"] for name in ("run", "compare", "sweep", "plan", "list")), ["board", "--port", "x"]]
     code = f"""
 import sys
 from typer.testing import CliRunner
@@ -341,3 +354,10 @@ def test_the_shell_completes_commands_algorithms_and_keys(typed, offered, monkey
     for name, value in words.items():
         monkeypatch.setenv(name, value)
     assert runner.invoke(app, prog_name="fedge").stdout.split() == offered
+
+
+def test_each_name_that_is_used_elsewhere_leads_to_a_key_and_is_none_itself():
+    keys = all_fields()
+    for other, key in KEY_OF.items():
+        assert key in keys
+        assert other not in keys

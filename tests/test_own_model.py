@@ -112,7 +112,7 @@ def of_batchnorm(shape, outputs):
 
 
 def test_command_line_table_and_python_train_the_same_model(here, no_figures, monkeypatch):  # noqa: F811
-    monkeypatch.setattr("fedge.cli.run.write_report", lambda place: place)
+    monkeypatch.setattr("fedge.view.report.write_report", lambda place: place)
     words = [f"{key}={value}" for key, value in SHORT.items()]
     (here / "keys.toml").write_text('model = "my_nets:build"\nwidth = 9\n')
     told = call("run", "hierfavg", *words[1:], "width=7", "--config", "keys.toml", "--out", "words")

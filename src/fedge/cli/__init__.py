@@ -13,7 +13,7 @@ import typer
 
 from fedge import __version__
 from fedge.cli import plain
-from fedge.errors import ConfigError, RunError, brief
+from fedge.errors import ConfigError, RunError
 
 Misuse: Any = typer.BadParameter.__mro__[2]  # what typer raises for words it cannot read, whichever parser it carries
 
@@ -66,7 +66,9 @@ class Commands(typer.core.TyperGroup):
             if not str(problem) or type(problem).__name__ == "NoArgsIsHelpError":
                 problem.show()  # the help, to whoever gave no words at all
             else:
-                print(f"fedge: {answer(problem.format_message(), words)}", file=sys.stderr)
+                from fedge.cli.misread import answer
+
+                print(f"fedge: {answer(problem, words)}", file=sys.stderr)
             code = ConfigError.exit_code
         except typer.Abort:
             code = 130
@@ -82,21 +84,6 @@ def load(name: str) -> Any:
     module.app.rich_markup_mode = app.rich_markup_mode
     group = typer.main.get_group(module.app)
     return group.commands.get(name, group)
-
-
-def answer(complaint: str, words: list[str]) -> str:
-    """Say what is wrong with the words, and what to write where a key or an algorithm was meant."""
-    from fedge.algorithms import ALGORITHMS
-    from fedge.experiment.config import all_fields
-
-    for word, value in zip(words, [*words[1:], "VALUE"], strict=False):
-        option, equals, given = word.partition("=")
-        key = option.lstrip("-").replace("-", "_")
-        if f"No such option: {option}" in complaint and key in all_fields():
-            return f"{option} is no option but a key; write {key}={brief(given if equals else value)}"
-        if word.lower() in ALGORITHMS and complaint.startswith("No such command"):
-            return f"{word} is an algorithm; write fedge run {word}"
-    return " ".join(complaint.split())
 
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)

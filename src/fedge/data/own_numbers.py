@@ -47,10 +47,15 @@ def read_numbers(key: str, path: Path) -> NDArray[Any]:
     return np.asarray(found, np.int64 if all(abs(n) < 2**63 for n in found) else object)
 
 
-def read_file(what: str, path: Path) -> bytes:
-    """Read an ordinary file; a pipe or a device is refused before anything waits for it."""
+def require_there(what: str, path: Path) -> None:
+    """Refuse what is no ordinary file; a pipe or a device is refused before anything waits for it."""
     if not is_ordinary(path):
         raise DataError(f"{what} is no file in {Path.cwd()}; give one that is there")
+
+
+def read_file(what: str, path: Path) -> bytes:
+    """Read an ordinary file."""
+    require_there(what, path)
     try:
         if path.stat().st_size > MOST_BYTES:
             raise DataError(f"{what} has more than {MOST_BYTES:,} bytes; give a smaller file")

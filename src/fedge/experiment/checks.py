@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedge.algorithms import algorithm
@@ -9,6 +10,7 @@ from fedge.core.objective import TASKS
 from fedge.core.topology import GRAPHS
 from fedge.data import ASSIGNMENTS, DATASETS, PARTITIONS
 from fedge.data.own_data import TEST_FRACTION, is_own, is_table
+from fedge.data.own_numbers import require_there
 from fedge.data.partition import check_counts
 from fedge.errors import ConfigError, brief, suggestion
 from fedge.experiment.tasks import refuse_labels
@@ -83,6 +85,7 @@ def check_data(c: Config) -> None:
         )
     table = is_table(c.data)
     if table and c.target_column is None:
+        require_there(f"data={brief(c.data)}", Path(c.data))
         raise ConfigError(f"data={brief(c.data)} needs the column that is predicted; give target_column=COLUMN")
     for key in ("target_column", "client_column"):
         if not table and getattr(c, key) is not None:

@@ -24,6 +24,7 @@ from fedge.engine import ENGINES
 from fedge.errors import ConfigError, brief, suggestion
 from fedge.experiment.checks import AS_NETWORK, COUNTABLE, CUSTOM, NATURAL, check
 from fedge.experiment.files import resolve_graph
+from fedge.experiment.other_names import key_suggestion
 from fedge.experiment.target import part_target
 from fedge.experiment.tasks import METRICS, read_metrics
 from fedge.models import MODELS
@@ -258,7 +259,7 @@ def require_known(keys: Iterable[str], algorithm: Any = None, model: Any = None)
     known = all_fields() | own | own_models.keys_of(model)
     for key in keys:
         if key not in known:
-            near = suggestion(key, known)
+            near = key_suggestion(key, known)
             raise ConfigError(f"unknown key '{brief(key)}' (`fedge keys` lists them all){near}")
 
 
@@ -360,7 +361,7 @@ def parse(pairs: list[str]) -> dict[str, str]:
         key, equals, value = pair.partition("=")
         if not equals:
             known = all_fields()
-            hint = f"; write {pair}=VALUE" if pair in known else suggestion(pair, known)
+            hint = f"; write {pair}=VALUE" if pair in known else key_suggestion(pair, known)
             hint = "; the algorithm goes first" if pair in ALGORITHMS else hint
             raise ConfigError(f"'{brief(pair)}' is not of the form key=value{hint}")
         if key in values:

@@ -10,8 +10,9 @@ from pydantic.fields import FieldInfo
 
 from fedge import algorithms
 from fedge.core.declared import declared
-from fedge.errors import ConfigError, brief, suggestion
+from fedge.errors import ConfigError, brief
 from fedge.experiment.config import Config, all_fields, allowed, declared_by
+from fedge.experiment.other_names import key_suggestion
 from fedge.models import own as own_models
 from fedge.plugins import is_name
 from fedge.updates import UPDATES
@@ -66,7 +67,7 @@ def keys_of_model(name: str) -> list[Key]:
 def describe(name: str) -> Key:
     """Describe a key, whoever reads it."""
     if name not in all_fields():
-        near = suggestion(name, [*all_fields(), *algorithms.ALGORITHMS])
+        near = key_suggestion(name, [*all_fields(), *algorithms.ALGORITHMS])
         raise ConfigError(f"'{brief(name)}' is no key and no algorithm; `fedge keys` lists all keys{near}")
     info = all_fields()[name]
     own = {}
