@@ -23,9 +23,8 @@ def answer(problem: Any, words: list[str]) -> str:
         return f"{found[1]} needs a value after it; {hint} says which"
     if found := re.match(r"Got unexpected extra arguments?(?:\(s\))? \((.+)\)", complaint):
         return f"{brief(found[1])} is more than {words[0]} takes; leave it out"
-    if found := re.match(r"Invalid value for '([^']+)': (.*)", complaint):
-        if allowed := _allowed(found[2]):
-            return f"{found[1]} {brief(_given(found[1], words))} is not allowed; allowed: {allowed}"
+    if (found := re.match(r"Invalid value for '([^']+)': (.*)", complaint)) and (allowed := _allowed(found[2])):
+        return f"{found[1]} {brief(_given(found[1], words))} is not allowed; allowed: {allowed}"
     return complaint
 
 
@@ -53,9 +52,8 @@ def _no_command(complaint: str, words: list[str], hint: str) -> str:
     found = re.match(r"No such command '(.*?)'\.?(?: Did you mean '?([\w-]+)'?)?", complaint)
     if found is None:
         return complaint
-    return f"'{brief(found[1])}' is no command; " + (
-        f"did you mean '{found[2]}'?" if found[2] else f"{hint} lists them"
-    )
+    meant = f"did you mean '{found[2]}'?" if found[2] else f"{hint} lists them"
+    return f"'{brief(found[1])}' is no command; {meant}"
 
 
 def _given(option: str, words: list[str]) -> str:

@@ -57,13 +57,13 @@ def plan_command(
     format: Output = Format.text,
 ) -> None:
     """Find which algorithm and which keys reach a target at the least cost, and say how sure that is."""
+    with importing():
+        from fedge.studies.planner import plan
+        from fedge.view.plan_progress import PlanTicker
     ticker = PlanTicker()
     with guarded(), contextlib.closing(ticker):
         if resume is not None and (words or config or out or seed is not None or budget is not None):
             raise ConfigError("--resume goes on with a plan as it was begun; give --resume DIR alone")
-        with importing():
-            from fedge.studies.planner import plan
-            from fedge.view.plan_progress import PlanTicker
         asked = {} if resume is not None else _asked(words or [], budget, config, seed)
         found = plan(asked, out=folder_of(out), resume=resume, stop=stop_request(), tell=ticker)
         ticker.close()
