@@ -42,6 +42,17 @@ def test_equal_devices_wait_for_nobody_and_rounds_are_multiplied():
     np.testing.assert_allclose(once.edge_waits, 2 * bits / made.config.edge_bps)  # both exchanges are waited for
 
 
+@pytest.mark.parametrize("keys", [{"device_spread": 1.0, "straggle": 1.0}, {}], ids=["unequal", "equal"])
+def test_the_account_of_a_run_that_goes_on_is_that_of_its_end(keys):
+    """It is asked after some rounds, after more and after fewer; another one reckons from the start each time."""
+    _, account = costs(algorithm="hierfavg", **keys)
+    for done in (1, 3, 2):
+        _, fresh = costs(algorithm="hierfavg", **keys)
+        asked, wanted = account.waits(done), fresh.waits(done)
+        for name in ("client_busy", "client_waits", "client_last", "edge_waits", "edge_last"):
+            np.testing.assert_array_equal(getattr(asked, name), getattr(wanted, name))
+
+
 def test_an_edge_waits_for_the_last_one_in_the_cloud():
     waits = Waits.of(1, 3)
     waits.at_cloud(np.array([1.0, 5.0, 2.0]))

@@ -55,6 +55,25 @@ def test_a_run_leaves_a_complete_record(tmp_path):
     }  # fmt: skip
 
 
+def test_links_and_waits_are_told_with_each_checkpoint(tmp_path):
+    class Reader(fedge.Listener):
+        def __init__(self):
+            self.sent, self.told = [], []
+
+        def tested(self, row, config):
+            place = tmp_path / "one/ledger.json"
+            self.sent.append(sum(row["bytes"].values()))
+            self.told.append(json.loads(place.read_text()) if place.exists() else None)
+
+    reader = Reader()
+    fedge.run(KEYS, out=tmp_path / "one", dataset=toy(), listener=reader, device_spread=1.0)
+    assert reader.told[:2] == [None, None]
+    totals = [sum(tier["total"] for tier in told.values() if "total" in tier) for told in reader.told[2:]]
+    assert totals == [reader.sent[1], reader.sent[1], reader.sent[3], reader.sent[3]]  # checkpoint_every=2
+    busy = [told["waiting"]["each_client"]["busy"][0] for told in reader.told[2:]]
+    assert 0 < busy[0] == busy[1] < busy[2]
+
+
 def test_metrics_are_those_of_the_saved_model(tmp_path):
     """Accuracy and loss computed here, image by image, from the weights on disk."""
     result = start(tmp_path)

@@ -42,6 +42,7 @@ class Costs:
         self._restart()
         self._links: Links = {}
         self._counted = 0
+        self._heard, self._heard_of, self._heard_at = self._deaf(), 0, self._clock.start
         self.rounds = made.config.rounds
         if self._budgets:
             self.rounds = self._rounds_within_budget()
@@ -83,13 +84,18 @@ class Costs:
         """Tell who waited for whom in the first `done` rounds; None where reckoning it again would take long."""
         topology, clock = self._ledger.algorithm.topology, self._clock
         alike = clock.equal and self._ledger.alike
-        heard = Waits.of(topology.clients, topology.cells)
         if not alike and (topology.cells + topology.clients // 100) * done * self._config.edge_rounds > HEARD:
             return None
-        ready = clock.start
-        for index in range(min(done, 1) if alike else done):
-            ready = clock.advance(ready, index, heard)
-        return heard.times(done) if alike else heard
+        if alike or done < self._heard_of:
+            self._heard, self._heard_of, self._heard_at = self._deaf(), 0, clock.start
+        for index in range(self._heard_of, min(done, 1) if alike else done):
+            self._heard_at, self._heard_of = clock.advance(self._heard_at, index, self._heard), index + 1
+        return self._heard.times(done) if alike else self._heard
+
+    def _deaf(self) -> Waits:
+        """Return an account of waits that has heard of nothing yet."""
+        topology = self._ledger.algorithm.topology
+        return Waits.of(topology.clients, topology.cells)
 
     def _restart(self) -> None:
         self._ready, self._sent, self._done = self._clock.start, dict[str, int](), 0

@@ -9,7 +9,7 @@
     checkpoint.safetensors          the state after a round, to resume from, and the one before it
     checkpoint.previous.safetensors
     weights.safetensors             the final model
-    ledger.json                     bytes per link, and who waited for whom
+    ledger.json                     bytes per link, and who waited for whom, up to the last checkpoint
     result.json                     the object that `--format json` prints
 
 A folder holds a run from the moment that run.json is there. Whatever is read was either written by this run, or is
@@ -73,6 +73,7 @@ class Silent:
     def go_on(self, config: Mapping[str, Any], rows: list[Row], setting: Mapping[str, Any]) -> None: ...
     def row(self, row: Row) -> None: ...
     def save(self, state: State, done: int) -> None: ...
+    def account(self, ledger: dict[str, Any]) -> None: ...
     def mark(self, state: str) -> None: ...
     def finish(self, weights: Weights, ledger: dict[str, Any], result: dict[str, Any], state: str) -> None: ...
 
@@ -124,6 +125,10 @@ class Record:
         regular, last = regular_and_last(numbered, self.config["eval_every"])
         checkpoint.save(self.folder, state, Notes(done, self.identity, digest_of(*regular), digest_of(*last)))
 
+    def account(self, ledger: dict[str, Any]) -> None:
+        """Write down what each link carried so far, and who waited for whom."""
+        files.write_json(self.folder / LEDGER, ledger)
+
     def note(self, **facts: Any) -> None:
         """Write facts into run.json."""
         self.about |= facts
@@ -143,7 +148,7 @@ class Record:
 
     def finish(self, weights: Weights, ledger: dict[str, Any], result: dict[str, Any], state: str) -> None:
         saved = checkpoint.save_arrays(self.folder / WEIGHTS, weights, {"identity": self.identity})
-        files.write_json(self.folder / LEDGER, ledger)
+        self.account(ledger)
         files.write_json(self.folder / RESULT, result)
         digests = {name: file_digest(self.folder / name) for name in (CONFIG, SETTING, METRICS, LEDGER, RESULT)}
         self.note(state=state, ended=now(), reached=result["reached"], digests=digests | {WEIGHTS: saved})

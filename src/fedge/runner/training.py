@@ -25,6 +25,7 @@ from fedge.runner.setting import setting_of, waiting_of
 from fedge.runner.signals import Leave, StopRequest
 
 log = logging.getLogger(__name__)
+FEW = 10_000  # clients whose links are written down with each checkpoint, in about ten milliseconds
 
 
 def train(
@@ -97,6 +98,7 @@ class Training:
                 stopped = self._stopped and self._more(done, history)
                 if save_every and self._more(done, history) and (stopped or done % save_every == 0):
                     self._save(state, done)
+                    self._write_ledger(done)
                 if stopped:
                     self._leave(done)
         except ListenerError:
@@ -130,6 +132,15 @@ class Training:
         """Save a state after these rounds, and tell of it."""
         self._kept.save(here(state), done)
         self._listener.tell("saved", self._folder / checkpoint.NEWEST, done)
+
+    def _write_ledger(self, done: int) -> None:
+        """Let a page show what links carried so far and who waited; where there are very many, the end tells."""
+        if self._kept.folder is not None and self._made.topology.clients <= FEW:
+            self._kept.account(self._ledger(done))
+
+    def _ledger(self, done: int) -> dict[str, Any]:
+        costs = self._job.costs
+        return costs.links(done) | {"waiting": waiting_of(costs.waits(done))}
 
     def _more(self, done: int, history: list[Row]) -> bool:
         """Tell whether another round follows the first `done`, whose rows these are."""
@@ -235,8 +246,7 @@ class Training:
             diverged=ending == DIVERGED,
             stopped=ending == STOPPED,
         )  # fmt: skip
-        ledger = self._job.costs.links(done) | {"waiting": waiting_of(self._job.costs.waits(done))}
-        self._kept.finish(result.weights, ledger, result.to_json(), ending)
+        self._kept.finish(result.weights, self._ledger(done), result.to_json(), ending)
         self._listener.tell("finished", result)
         return result
 
