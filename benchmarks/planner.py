@@ -2,9 +2,11 @@
 
     python benchmarks/planner.py benchmarks/results/DATE-planner
 
-Every setting of the grid is trained to the target, or up to `MOST` iterations; what it learns does not depend on the
-network, so both networks share that. The planner is asked the same question on each, with its finals on fresh seeds
-counted too. `DATE-planner.json` keeps every setting's cost, `DATE-planner.md` the comparison.
+Every setting of the grid is trained to the target, or up to `MOST` iterations, on each of `SEEDS`; what it learns does
+not depend on the network, so both networks share that. The planner is asked the same question on each network with
+each of these seeds, its finals on fresh seeds counted too. Its pick is held against the best of the grid of its own
+seed, and by its mean over all of the grid's seeds against the best mean. `DATE-planner.json` keeps every setting's
+cost, `DATE-planner.md` the comparison.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from fedge.studies.planner import plan
 from fedge.studies.stacked_runs import histories
 from fedge.studies.trials import Energy, Trial
 
-TARGET, MOST = 0.7, 1200
+TARGET, MOST, SEEDS = 0.7, 1200, (0, 1, 2)
 FIXED = {"clients": 12, "cells": 4, "partition": "dirichlet", "codec": "none", "target": TARGET}
 CHOICES: dict[str, Any] = {
     "algorithm": ["fedavg", "hierfavg", "hist", "hiersfl", "sdfeel"], "lr": [0.02, 0.05, 0.1, 0.2],
@@ -40,68 +42,81 @@ NETWORKS: dict[str, dict[str, float]] = {
 }  # fmt: skip
 
 
-def grid(answer: Answer) -> tuple[dict[str, int | None], dict[str, int]]:
-    """Train every setting; return the round after which each was at the target, and its client steps."""
-    settings = dict(answer.every())
+def grid(answer: Answer, seed: int) -> tuple[dict[str, int | None], int]:
+    """Train every setting on a seed; return the round after which each was at the target, and all client steps."""
+    settings = {name: keys | {"seed": seed} for name, keys in answer.every()}
     configs = [Config.of(keys | {"rounds": max(1, MOST // (keys["local_steps"] * keys["edge_rounds"]))})
                for keys in settings.values()]  # fmt: skip
-    dataset, reached, steps = load_data(configs[0]), dict[str, int | None](), dict[str, int]()
+    dataset, reached, steps = load_data(configs[0]), dict[str, int | None](), 0
     names = list(settings)
     for place, rows in histories(configs, dataset, ProgramCache(8)):
         made = experiment(configs[place], dataset)
         assert made.target is not None
         found = made.target.reached(rows)
         reached[names[place]] = None if found is None else found.round
-        steps[names[place]] = rows[-1]["round"] * made.job.steps_per_round
-        print(f"grid {len(steps)}/{len(names)}: {names[place]} {reached[names[place]]}", file=sys.stderr, flush=True)
+        steps += rows[-1]["round"] * made.job.steps_per_round
+        print(f"grid of seed {seed}: {len(reached)}/{len(names)}", file=sys.stderr, flush=True)
     return reached, steps
 
 
-def costs(answer: Answer, reached: dict[str, int | None]) -> dict[str, float | None]:
-    """Return the simulated seconds to the target of every setting of the grid on this network."""
-    found: dict[str, float | None] = {}
+def costs(answer: Answer, seed: int, reached: dict[str, int | None]) -> dict[str, float]:
+    """Return the simulated seconds to the target of every setting that reached it, on this network and seed."""
+    found: dict[str, float] = {}
     for name, keys in answer.every():
-        rounds = reached[name]
-        if rounds is None:
-            found[name] = None
-        else:
-            found[name] = Trial(keys, experiment(Config.of(keys)), Energy(), 0).spent(rounds).seconds
+        if (rounds := reached[name]) is not None:
+            own = keys | {"seed": seed}
+            found[name] = Trial(own, experiment(Config.of(own)), Energy(), 0).spent(rounds).seconds
     return found
 
 
+def above(pick: str, cost: dict[str, float]) -> str:
+    """Write how much more the pick costs than the best."""
+    best = min(cost, key=lambda name: cost[name])
+    if pick not in cost:
+        return f"did not get there | {best}: {cost[best]:.4g} s"
+    return f"{cost[pick]:.4g} s, {cost[pick] / cost[best] - 1:+.1%} | {best}: {cost[best]:.4g} s"
+
+
 def main(out: str) -> None:
-    reached: dict[str, int | None] = {}
-    steps: dict[str, int] = {}
+    grids: dict[int, tuple[dict[str, int | None], int]] = {}
     record: dict[str, Any] = {"fixed": FIXED, "choices": CHOICES, "most": MOST, "environment": environment(0)}
     lines = []
     for network, rates in NETWORKS.items():
-        with tempfile.TemporaryDirectory() as folder:
-            began = time.perf_counter()
-            answer = plan(FIXED | CHOICES | rates | {"settings": 1000}, out=Path(folder) / "plan")
-            took = time.perf_counter() - began
-            said = answer.to_json()
-        if not steps:
-            reached, steps = grid(answer)
-        every = costs(answer, reached)
-        there = {name: cost for name, cost in every.items() if cost is not None}
-        best, pick = min(there, key=lambda name: there[name]), answer.recommended
-        assert pick is not None
-        record[network] = {"rates": rates, "planner": said, "grid": every, "grid_rounds": reached, "grid_steps": steps}
-        lines.append(
-            f"| {network} | {len(every)} | {best}: {there[best]:.4g} s | {pick}: {there[pick]:.4g} s | "
-            f"{there[pick] / there[best] - 1:+.1%} | {sum(steps.values()):,} | {answer.steps:,} | "
-            f"{answer.steps / sum(steps.values()):.1%} | {took:.0f} |"
-        )
+        answers, took = dict[int, Answer](), dict[int, float]()
+        for seed in SEEDS:
+            with tempfile.TemporaryDirectory() as folder:
+                began = time.perf_counter()
+                asked = FIXED | CHOICES | rates | {"settings": 1000, "seed": seed}
+                answers[seed] = plan(asked, out=Path(folder) / "plan")
+                took[seed] = time.perf_counter() - began
+        for seed in SEEDS:
+            if seed not in grids:
+                grids[seed] = grid(answers[seed], seed)
+        every = {seed: costs(answers[seed], seed, grids[seed][0]) for seed in SEEDS}
+        shared = set.intersection(*(set(cost) for cost in every.values()))
+        mean = {name: sum(cost[name] for cost in every.values()) / len(SEEDS) for name in shared}
+        for seed, answer in answers.items():
+            pick = answer.recommended
+            assert pick is not None
+            steps = grids[seed][1]
+            share = f"{answer.steps:,} of {steps:,} ({answer.steps / steps:.1%})"
+            lines.append(f"| {network} | {seed} | {pick} | {above(pick, every[seed])} | {above(pick, mean)} | "
+                         f"{share} | {took[seed]:.0f} |")  # fmt: skip
+        record[network] = {"rates": rates, "planner": {seed: one.to_json() for seed, one in answers.items()},
+                           "grid": every, "grid_rounds": {seed: found for seed, (found, _) in grids.items()},
+                           "grid_steps": {seed: steps for seed, (_, steps) in grids.items()}}  # fmt: skip
     Path(f"{out}.json").write_text(json.dumps(record, indent=1) + "\n")
-    head = ("| network | settings | the grid's best | the planner's pick, as the grid has it | above the best | "
-            "client steps: grid | planner | share | planner's seconds |")  # fmt: skip
+    head = ("| network | seed | the planner's pick | on that seed's grid | the grid's best | "
+            "in the mean over seeds | the best mean | client steps: planner of grid | planner's seconds |")  # fmt: skip
     where = record["environment"]
     hardware = f"{where['processor']}, {len(where['devices'])} × {where['backend']}"
+    settings = len(next(iter(grids.values()))[0])
     what = f"Accuracy {TARGET:.0%} on the built-in images, {FIXED['clients']} clients in {FIXED['cells']} cells"
     Path(f"{out}.md").write_text("\n".join([
         "# The planner against a whole grid\n",
-        f"{hardware}. {what}; the planner's steps include its finals on fresh seeds.\n",
-        head, "|---|---|---|---|---|---|---|---|---|", *lines,
+        f"{hardware}. {what}; {settings} settings. The planner's steps include its finals on fresh seeds.",
+        f"Means are over seeds {', '.join(map(str, SEEDS))}, of settings that got there on all of them.\n",
+        head, "|---" * 9 + "|", *lines,
         "\nMade by `python benchmarks/planner.py`; every setting's cost is in the JSON beside this.\n",
     ]))  # fmt: skip
 

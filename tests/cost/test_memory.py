@@ -24,6 +24,7 @@ ONE = 4 * 16 * 16  # bytes
         (lambda x: ((x @ x) @ x) @ x, 2),  # and then gives way to the third
         (lambda x: jnp.exp(x @ x) + 1, 1),  # in the place of the product
         (lambda x: (x @ x) + (x @ x).T @ x, 2 + 1),  # two products, of which one is turned, and what comes of it
+        (lambda x: jnp.sort(x.ravel()), 1 + 2),  # a sort holds its values once more, and as many positions
         (lambda x: jax.lax.scan(lambda w, _: ((w @ w) @ w, None), x, None, length=5)[0], 1 + 2),  # its result; a turn
         (
             lambda x: jax.jit(lambda y: y @ y)(x) @ jax.jit(lambda y: y @ y)(x + 1),
@@ -77,10 +78,13 @@ def test_parts_of_what_is_held():
     assert 2 * size <= adam.optimiser <= 2 * size + 8  # two moments, and a count
     assert scaffold.remembered == 2 * size  # its own row and the cell's
     halves = of(small(algorithm="hiersfl", cut="hidden", model="mlp"))[0]
-    whole = halves.client.models / 2 + halves.edge.gradient / 2
-    assert whole == pytest.approx(size)  # what a client has not, its edge has
+    half = halves.client.models / 2
+    assert half + (halves.edge.models - 4 * half) / 2 == size  # what a client has not, its edge has, twice
     middle, mean = (of(small(edge_rule=rule))[0].edge for rule in ("median", "mean"))
-    assert middle.models > mean.models == 3 * size
+    assert (mean.models, mean.total) == (4 * size, 4 * size)  # its own, one that arrives, the sum without and with it
+    cell = max(map(len, small().topology.roster))
+    assert middle.models == (1 + 2 * cell) * size
+    assert middle.activations >= cell * size  # ranks of all of them
     assert 0 < of(small(edge_server="adam"))[0].edge.optimiser - 2 * size <= 8 > mean.optimiser == 0
     quarters = of(small(algorithm="hist", clients=8, cells=4, partition="iid"))[0].client
     assert quarters.models < plain.models / 3

@@ -30,6 +30,7 @@ ELEMENTWISE = frozenset({
 })  # fmt: skip
 GATHERING = frozenset({"argmax", "concatenate", "dynamic_update_slice", "pad", "reduce_max", "reduce_sum"})
 READS_ELEMENTWISE = ELEMENTWISE | IN_PLACE | GATHERING
+SORTING = frozenset({"approx_top_k", "sort", "top_k"})  # their values once more, and as many positions of 4 bytes
 LOOPS = ("scan", "while", "cond")
 Places = frozenset[int]
 """what must lie in memory for a value to be read: itself, or what it is computed from where it is read"""
@@ -90,6 +91,8 @@ class _Program:
                 known.update(zip(equation.outvars, makes, strict=True))
                 self.size.update({n: _size(v.aval) for n, v in zip(makes, equation.outvars, strict=True)})
                 within = max(map(_peak, inner), default=0)
+                if name in SORTING:
+                    within += sum(_size(v.aval) + 4 * math.prod(v.aval.shape) for v in equation.invars)
                 self.steps.append(Step(name, tuple(n for n in reads if n is not None), makes, within))
 
     def places(self) -> dict[int, Places]:

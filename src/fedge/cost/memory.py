@@ -2,12 +2,14 @@
 
     client   its edge's model and its own, a gradient, the optimiser's state, what corrections and codecs remember, its
              own samples, and the activations of a minibatch with what a step needs besides
-    edge     its model, the running sum of its clients' and the one that is arriving, and as much of a correction's
-             rows; all models at once where a rule needs that; of a split model, its half, that half's gradient, what
-             its clients have sent, and a step
+    edge     its model, the sum of its clients' before and after the one that is arriving, and as much of a correction's
+             rows; where a rule needs that, all models, side by side once more, and what the rule holds; of a split
+             model, its half, the gradients and messages of its clients, and a step
 
 A process holds more than the arrays of its program: packed operands of matrix products and what an allocator rounds up
-are `BESIDES` of them (`benchmarks/client_memory.py` measures it). Python and JAX, some 250 MB, are not in it.
+are `BESIDES` of them. What a step held goes a moment after its results are there: a client of a split model that goes
+on from backward to forward holds both, an edge that answers its clients one after the other `LAG` of a step besides.
+`benchmarks/client_memory.py` measures all of this. Python and JAX, some 250 MB, are not in it.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from fedge.cost.ledger import StackShapes
 from fedge.cost.live import bytes_of, peak_bytes
 
 BESIDES = 0.15  # of what a program holds
+LAG = 0.5  # of what the step before held
 
 
 class Holding(NamedTuple):
@@ -103,10 +106,8 @@ def _half_client(at: Setting, split: Split, weights: dict[str, Any]) -> Holding:
     message = jax.eval_shape(up, half, x, y)
     memory = jax.eval_shape(lambda lr, w: at.task.fresh(lr, w), lr, params)
     samples = at.most_samples * (bytes_of(at.sample) + bytes_of(at.label))
-    step = max(
-        peak_bytes(up, half, x, y),
-        bytes_of(message) + peak_bytes(down, params, rest, x, message.activations, memory, lr),
-    )
+    below = bytes_of(message) + peak_bytes(down, params, rest, x, message.activations, memory, lr)
+    step = peak_bytes(up, half, x, y) + below
     held = 2 * bytes_of(half) + bytes_of(memory) + samples + bytes_of((x, y)) + step
     return _whole(held, 2 * bytes_of(half), bytes_of(params), bytes_of(memory), 0, samples)
 
@@ -118,9 +119,16 @@ def edge_holding(at: Setting, stack: StackShapes) -> Holding:
     trained = {path: w for path, w in weights.items() if path in at.task.trainable}
     rows = 3 * bytes_of(trained) if way.correction is not None else 0
     if at.split is None:
-        models = (at.most_clients + 2 if way.edge_rule is not None else 3) * bytes_of(weights)
+        size, rule = bytes_of(weights), way.edge_rule
         moments = 0 if way.edge_server is None else bytes_of(jax.eval_shape(way.edge_server.start, weights))
-        return _whole(models + rows + moments, models, 0, moments, rows, 0)
+        models, combining = 4 * size, 0
+        codec = way.uplink
+        coded = 0 if codec is None else bytes_of(jax.eval_shape(lambda u: codec.encode(root(0), u), trained))
+        if rule is not None:
+            models = (1 + 2 * at.most_clients) * size
+            stacked = {path: _shape((at.most_clients, *w.shape), w.dtype) for path, w in weights.items()}
+            combining = peak_bytes(rule.combine, _shape((at.most_clients,), at.task.dtype), stacked, weights)
+        return Holding(models, 0, moments, rows, 0, coded + combining, round(BESIDES * combining))
     split = at.split
     half = {path: w for path, w in weights.items() if split.on_client(path)}
     own = {path: w for path, w in weights.items() if path not in half}
@@ -134,10 +142,11 @@ def edge_holding(at: Setting, stack: StackShapes) -> Holding:
     copies = at.most_clients if at.algorithm.sharing is Sharing.COPIES else 1
     lr = _shape((), at.task.dtype)
     optimiser = copies * _optimiser_bytes(at.task, params, lr)
-    models, gradient = 3 * bytes_of(half) + (1 + copies) * bytes_of(own), 2 * bytes_of(params)
-    arrived = at.most_clients * bytes_of(up)
-    held = models + bytes_of(params) + optimiser + arrived + peak_bytes(step, params, rest, up)
-    return _whole(held, models, gradient, optimiser, 0, 0)
+    found = 1 if at.algorithm.sharing is Sharing.SEQUENTIAL else at.most_clients
+    models, gradients = 4 * bytes_of(half) + (1 + copies) * bytes_of(own), found * bytes_of(params)
+    arrived, held = at.most_clients * bytes_of(up), peak_bytes(step, params, rest, up)
+    held += round(LAG * held) if at.most_clients > 1 else 0
+    return Holding(models, gradients, optimiser, 0, 0, arrived + held, round(BESIDES * held))
 
 
 def _whole(held: int, models: int, gradient: int, optimiser: int, remembered: int, samples: int) -> Holding:
