@@ -198,10 +198,10 @@ class Hub:
             place = Place.of(message)
             if self._awaited.pop(place, None) is None:  # a second one came over another link meanwhile
                 return
+            if message.sender.role != self.me.role:  # between edges each counts what it sends
+                self.tally.add(message, framing, message.sender)
             self._arrived[place] = message
-            self._changed()
-        if message.sender.role != self.me.role:  # between edges each counts what it sends
-            self.tally.add(message, framing, message.sender)
+            self._changed()  # last, for whoever waits cannot go on before this thread has nothing to do
 
     # Asking
 
