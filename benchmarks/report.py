@@ -24,6 +24,7 @@ from typing import Any
 from playwright.sync_api import Browser, sync_playwright
 
 import fedge
+from fedge.view.board_runs import Listing
 from fedge.view.report import write_report
 
 ROUNDS, REPEATS, RUNS = 100, 7, 1_000
@@ -42,6 +43,14 @@ def seconds(work: Any, *given: Any) -> float:
     began = time.perf_counter()
     work(*given)
     return time.perf_counter() - began
+
+
+def listed(folder: Path) -> float:
+    """Return the seconds of CPU time that it takes to list runs that nobody has looked at before."""
+    began = time.process_time()
+    rows = Listing(folder).rows()
+    assert len(rows) == RUNS
+    return time.process_time() - began
 
 
 def lengthen(path: Path) -> None:
@@ -102,6 +111,7 @@ def main() -> None:
         took = [seconds(write_report, study) for _ in range(REPEATS)]
         size = (study / "report.html").stat().st_size
         many(study, Path(name) / "many")
+        listing = statistics.median(listed(Path(name) / "many") for _ in range(REPEATS))
         browser = player.chromium.launch(executable_path=chromium, args=FLAGS)
         shown = paints(browser, (study / "report.html").as_uri(), "#plot-labels svg")
         cold, warm, page = board(browser, Path(name) / "many")
@@ -115,6 +125,7 @@ def main() -> None:
     print(f"| report written, median of {REPEATS} (range) | {statistics.median(took):.2f} s "
           f"({min(took):.2f} to {max(took):.2f}) |")  # fmt: skip
     print(f"| its size | {size / 1e6:.2f} MB |")
+    print(f"| {RUNS:,} runs listed for the first time, CPU time, median of {REPEATS} | {listing:.2f} s |")
     for what, (first, whole) in {
         "report opened from the disk": shown,
         f"board of {RUNS:,} runs that has just been started": cold,

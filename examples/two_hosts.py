@@ -4,8 +4,8 @@
 
 On two machines it is, with the first one's address,
 
-    fedge run hierfavg clients=8 cells=4 --out runs/two --hosts 0/2@10.0.0.1:9876      # on the first
-    fedge run hierfavg clients=8 cells=4 --out runs/two --hosts 1/2@10.0.0.1:9876      # on the second
+    fedge run sdfeel clients=8 cells=4 --out runs/two --hosts 0/2@10.0.0.1:9876      # on the first
+    fedge run sdfeel clients=8 cells=4 --out runs/two --hosts 1/2@10.0.0.1:9876      # on the second
 
 and under SLURM or Kubernetes `--hosts auto` (docs/hosts.md). One process with two devices ends with the same bits.
 """
@@ -16,11 +16,12 @@ import sys
 
 import fedge
 
-KEYS = ["hierfavg", "clients=8", "cells=4", "rounds=2", "local_steps=1", "edge_rounds=2", "batch=5", "devices=2"]
+KEYS = {"clients": 8, "cells": 4, "rounds": 2, "local_steps": 2, "edge_rounds": 2, "batch": 5, "devices": 2}
 
 
-def start(out: str, *more: str) -> subprocess.Popen:
-    command = [sys.executable, "-m", "fedge", "run", *KEYS, "--draw", "none", "--out", out, *more]
+def start(who: str) -> subprocess.Popen:
+    words = ["sdfeel", *(f"{key}={value}" for key, value in KEYS.items()), "--draw", "none", "--out", "runs/two"]
+    command = [sys.executable, "-m", "fedge", "run", *words, "--hosts", who]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL)
 
 
@@ -28,10 +29,9 @@ def main() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         place = f"127.0.0.1:{free.getsockname()[1]}"
-    together = [start("runs/two", "--hosts", f"{i}/2@{place}") for i in (0, 1)]
+    together = [start(f"{i}/2@{place}") for i in (0, 1)]
     assert [process.wait() for process in together] == [0, 0]
-    assert start("runs/one").wait() == 0
-    two, one = fedge.load("runs/two"), fedge.load("runs/one")
+    two, one = fedge.load("runs/two"), fedge.run(KEYS, algorithm="sdfeel", out="runs/one")
     same = sum(int((two.weights[path] == one.weights[path]).sum()) for path in one.weights)
     print(f"{same / one.parameters:.0%} of {one.parameters:,} weights are the same, bit for bit")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-ELSEWHERE = {"two_hosts.py"}  # tests/runner/test_hosts.py starts such processes, and takes long enough
+ELSEWHERE = {"two_hosts.py"}  # tests/runner/test_hosts.py runs it
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import jax
 import pytest
@@ -16,7 +17,7 @@ from fedge.errors import ConfigError
 from fedge.experiment.config import parse
 from fedge.runner import device
 
-EVEN = ["clients=8", "cells=4"]  # two devices with two whole cells each
+EXAMPLE = Path(__file__).parents[2] / "examples/two_hosts.py"
 KEYS = ["clients=6", "cells=3", "local_steps=2", "edge_rounds=2", "batch=5", "devices=2"]
 
 
@@ -54,7 +55,6 @@ def finished(*processes):
     [
         ["hist", "train_eval=true", "partition=dirichlet", *KEYS],
         ["hiersfl", "cut=hidden", "participation=0.5", *KEYS],
-        ["sdfeel", *EVEN, *KEYS[2:]],
     ],
     ids=lambda words: words[0],
 )
@@ -66,6 +66,15 @@ def test_two_processes_are_one_run(tmp_path, words):
     for name in ("metrics.jsonl", "weights.safetensors"):
         assert (together / name).read_bytes() == (whole / name).read_bytes(), name
     assert len((whole / "metrics.jsonl").read_text().splitlines()) == 2
+
+
+def test_the_example_is_one_run_too(tmp_path):
+    """It is SD-FEEL's, and its two devices have two whole cells each."""
+    done = subprocess.run([sys.executable, EXAMPLE], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("100% of ")
+    for name in ("metrics.jsonl", "weights.safetensors"):
+        assert (tmp_path / "runs/two" / name).read_bytes() == (tmp_path / "runs/one" / name).read_bytes(), name
 
 
 def test_a_lost_process_stops_the_run_which_then_goes_on(tmp_path):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -195,12 +196,18 @@ def sampled(path: Path) -> list[bytes]:
 def curve(lines: Sequence[bytes], path: Path) -> dict[str, Any]:
     """Return how the main metric went, and what it came to; of each line no more is checked than is shown of it."""
     try:
-        rows: list[Row] = [json.loads(line) for line in lines]
-        main = next(iter(tested(rows[-1])), None) if rows else None
+        last: Row = json.loads(lines[-1]) if lines else {}
+        main = next(iter(tested(last)), None) if lines else None
         if main is None:
             return {}
-        numbers = [value if is_number(value := row.get(main)) else None for row in rows]
-        number = int(rows[-1]["round"])
+        numbers = [value if is_number(value := number_in(line, main)) else None for line in lines]
+        number = int(last["round"])
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         raise RunError(f"{path} is damaged (a line is no row of a run); restore it") from None
     return {"metric": words(main), "value": numbers[-1], "share": is_share(main), "spark": numbers, "round": number}
+
+
+def number_in(line: bytes, name: str) -> Any:
+    """Read one number of a row; only where it does not stand there plainly is all of the row read."""
+    found = re.findall(rb'"%s": ?(-?\d+(?:\.\d+)?(?:e[-+]?\d+)?)[,}]' % re.escape(name.encode()), line)
+    return float(found[0]) if len(found) == 1 else json.loads(line).get(name)

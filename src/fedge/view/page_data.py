@@ -103,7 +103,7 @@ def _of_plan(folder: Path, places: Sequence[Path]) -> dict[str, Any]:
 def runs_in(folder: Path, depth: int = DEPTH) -> list[Path]:
     """List the run folders in a folder, in their order; links lead elsewhere and are left alone."""
     try:
-        if (folder / RUN).exists():
+        if os.path.exists(os.path.join(folder, RUN)):  # a Path for each would take longer than the look
             return [folder]
         entries = os.scandir(folder) if depth else ()
         below = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
@@ -111,8 +111,8 @@ def runs_in(folder: Path, depth: int = DEPTH) -> list[Path]:
     except OSError:
         return []
     runs = _read(plan).get("runs") if plan else None
-    planned = list(runs) if isinstance(runs, dict) else []
-    below.sort(key=lambda name: planned.index(name) if name in planned else len(planned))
+    planned = {name: place for place, name in enumerate(runs)} if isinstance(runs, dict) else {}
+    below.sort(key=lambda name: planned.get(name, len(planned)))
     return [run for name in below for run in runs_in(folder / name, depth - 1)]
 
 
