@@ -1,7 +1,8 @@
 """Show how a plan goes on, and the time that it has left: live on a terminal, plain lines elsewhere; on standard error.
 
 The time of what is ahead is that of a client step so far, and of a setting's first lap, in which its program may be
-compiled. So it is too long at first, and better from lap to lap.
+compiled. In the first lap these are not told apart, so only the time of that lap is known; then it gets better from lap
+to lap.
 """
 
 from __future__ import annotations
@@ -36,6 +37,11 @@ class Pace:
                 self._again = [self._again[0] + took, self._again[1] + made]
         self._last = now, ahead
 
+    @property
+    def knows_steps(self) -> bool:
+        """Say whether something was trained whose program was there already."""
+        return self._again[1] > 0
+
     def seconds(self, steps: float, new: int) -> float | None:
         """Return how long so many client steps take, of settings of which some are new; None while nobody knows."""
         took, made = (a + b for a, b in zip(self._first, self._again, strict=True))
@@ -44,6 +50,10 @@ class Pace:
         per_step = self._again[0] / self._again[1] if self._again[1] else took / made
         per_new = max(0.0, self._first[0] - per_step * self._first[1]) / self._firsts if self._firsts else 0.0
         return per_step * steps + per_new * new
+
+    def first_laps(self, count: int) -> float:
+        """Return how long so many more first laps take."""
+        return count * self._first[0] / max(1, self._firsts)
 
 
 class PlanTicker:
@@ -72,13 +82,16 @@ class PlanTicker:
 
     def _left(self, ahead: Ahead) -> str:
         """Say how long the plan still takes if it goes on as so far, and at most."""
+        likely = None if ahead.likely is None else self._pace.seconds(ahead.likely, ahead.new)
         most = self._pace.seconds(ahead.most, ahead.new)
         if most is None:
             return ""
-        if ahead.likely is None:
-            return f"{duration(most)} left at most"
-        likely = self._pace.seconds(ahead.likely, ahead.new)
-        return f"about {duration(likely or 0.0)} left, {duration(most)} at most"
+        if not self._pace.knows_steps:
+            lap = self._pace.first_laps(ahead.new)
+            return f"about {duration(lap)} left of this lap" if likely is None else f"about {duration(likely)} left"
+        return (
+            f"about {duration(likely)} left, {duration(most)} at most" if likely else f"{duration(most)} left at most"
+        )
 
     def _print(self, line: str, now: float) -> None:
         self._said = now
