@@ -24,6 +24,10 @@ ONE = 4 * 16 * 16  # bytes
         (lambda x: ((x @ x) @ x) @ x, 2),  # and then gives way to the third
         (lambda x: jnp.exp(x @ x) + 1, 1),  # in the place of the product
         (lambda x: (x @ x) + (x @ x).T @ x, 2 + 1),  # two products, of which one is turned, and what comes of it
+        (
+            lambda x: jax.lax.scan(lambda w, _: (jnp.exp(w @ w) * w, None), x, None, length=5)[0],
+            1 + 1,
+        ),  # w in its place
         (lambda x: jnp.sort(x.ravel()), 1 + 2),  # a sort holds its values once more, and as many positions
         (lambda x: jax.lax.scan(lambda w, _: ((w @ w) @ w, None), x, None, length=5)[0], 1 + 2),  # its result; a turn
         (

@@ -5,7 +5,8 @@
 
 A compiler does not write every value down: what is reshaped, cut out or turned stays where it is, an elementwise value
 with a single elementwise reader is computed where it is read, and an elementwise result takes the place of an operand
-that nobody reads any more. Arguments are not counted. Loops hold one turn at a time.
+that nobody reads any more. Arguments are not counted. Loops hold one turn at a time, and what is handed from turn to
+turn may be changed in its place.
 """
 
 from __future__ import annotations
@@ -62,11 +63,13 @@ def _size(shape: Any) -> int:
 class _Program:
     """This is a program whose calls are written out."""
 
-    def __init__(self, jaxpr: Any) -> None:
+    def __init__(self, jaxpr: Any, carried: slice) -> None:
         self.steps: list[Step] = []
-        self.size: dict[int, int] = {}  # of each value that is made
+        self.size: dict[int, int] = {}  # of each value that is made, or carried into this
         self._next = itertools.count()
         known = {v: next(self._next) for v in (*jaxpr.invars, *jaxpr.constvars)}
+        self.carried = frozenset(known[v] for v in jaxpr.invars[carried])
+        self.size.update({known[v]: _size(v.aval) for v in jaxpr.invars[carried]})
         self._write_out(jaxpr, known)
         self.results = [known[v] for v in jaxpr.outvars if not isinstance(v, Literal)]
 
@@ -90,7 +93,9 @@ class _Program:
                 makes = tuple(next(self._next) for _ in equation.outvars)
                 known.update(zip(equation.outvars, makes, strict=True))
                 self.size.update({n: _size(v.aval) for n, v in zip(makes, equation.outvars, strict=True)})
-                within = max(map(_peak, inner), default=0)
+                begin = int(equation.params.get("num_consts", 0))
+                carried = slice(begin, begin + int(equation.params.get("num_carry", 0)) if name == "scan" else begin)
+                within = max((_peak(part, carried) for part in inner), default=0)
                 if name in SORTING:
                     within += sum(_size(v.aval) + 4 * math.prod(v.aval.shape) for v in equation.invars)
                 self.steps.append(Step(name, tuple(n for n in reads if n is not None), makes, within))
@@ -101,7 +106,7 @@ class _Program:
         for step in self.steps:
             for value in step.reads:
                 readers.setdefault(value, []).append(step.kind)
-        found: dict[int, Places] = {}
+        found: dict[int, Places] = {value: frozenset((value,)) for value in self.carried}
         for step in self.steps:
             sources = frozenset().union(*(found.get(value, frozenset()) for value in step.reads))
             for value in step.makes:
@@ -111,8 +116,8 @@ class _Program:
         return found
 
 
-def _peak(jaxpr: Any) -> int:
-    program = _Program(jaxpr)
+def _peak(jaxpr: Any, carried: slice = slice(0)) -> int:
+    program = _Program(jaxpr, carried)
     places = program.places()
     last = {place: k for k, step in enumerate(program.steps) for value in step.reads for place in places.get(value, ())}
     last |= {place: len(program.steps) for value in program.results for place in places.get(value, ())}
@@ -122,7 +127,11 @@ def _peak(jaxpr: Any) -> int:
     peak = total = 0
     for k, step in enumerate(program.steps):
         own = [value for value in step.makes if places[value] == {value}]
-        size, over = sum(program.size[value] for value in own), [program.size[place] for place in ends.get(k, ())]
+        size, ended = sum(program.size[value] for value in own), ends.get(k, [])
+        over = [program.size[place] for place in ended if place not in program.carried]
+        if step.kind in ELEMENTWISE and size and size in [program.size[p] for p in ended if p in program.carried]:
+            program.size.update(dict.fromkeys(own, 0))  # in the place of what was carried here, which is not counted
+            size = 0
         reused = min(size, max(over, default=0)) if step.kind in ELEMENTWISE else 0
         peak = max(peak, total + size - reused + step.within)
         total += size - sum(over) - sum(program.size[value] for value in own if value not in last)
