@@ -42,6 +42,7 @@ class Fleet:
     cloud: Any
     rounds: int = 2
     hubs: dict[Any, Hub] = field(default_factory=dict)
+    at: dict[Any, str] = field(default_factory=dict)
     cells: list[Cell] = field(default_factory=list)
     threads: list[threading.Thread] = field(default_factory=list)
     problems: list[BaseException] = field(default_factory=list)
@@ -70,13 +71,14 @@ def together(clients, per_process):
 
 @contextlib.contextmanager
 def fleet(
-    made, *, per_process=2, patience=WAIT, clients_patience=WAIT, clients=Clients, gossips_at=None, keep=None
+    made, *, per_process=2, patience=WAIT, clients_patience=WAIT, clients=Clients, gossips_at=None, keep=None, rounds=2
 ) -> Iterator[Fleet]:
     """Run edges and clients beside a cloud or a monitor, whose engine the caller drives."""
     work, hello, kept = Work(without_rows(made)), greeting(made, {}), Keeping(keep, "this run")
     cells, roster = range(work.topology.cells), [[int(i) for i in own] for own in work.topology.roster]
     gossips, split = work.algorithm.gossip is not None, is_split(work)
-    found, at = Fleet(work, None), {}
+    found = Fleet(work, None, rounds)
+    at = found.at
 
     def hub(name, children):
         found.hubs[name] = Hub(name, vet(hello, only(*children, where=name.words)), Tally())

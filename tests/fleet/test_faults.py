@@ -13,7 +13,9 @@ from fedge.fleet import gossip
 from fedge.fleet.client import Clients, samples_of
 from fedge.fleet.cloud import Cloud
 from fedge.fleet.gossip import GossipEdge, start_of
+from fedge.fleet.greeting import greeting, only, vet
 from fedge.fleet.kept import Kept
+from fedge.fleet.monitor import Monitor
 from fedge.fleet.split import GRADIENT
 from fedge.fleet.split_cell import Upper
 from fedge.fleet.split_client import SplitClients
@@ -23,7 +25,7 @@ from fedge.net.hub import Hub
 from fedge.net.names import CLOUD, MONITOR, client, edge
 from fedge.net.tally import Tally
 from fedge.net.uplink import Dialling
-from tests.fleet.in_process import Cell, fleet, neighbours, vet_of
+from tests.fleet.in_process import WAIT, Cell, fleet, neighbours, vet_of
 from tests.helpers import distance, small
 
 pytest.importorskip("grpc")
@@ -42,7 +44,7 @@ def saying(facts, *those):
     class Saying(Clients):
         def answer(self, message):
             update = super().answer(message)
-            return replace(update, facts=facts) if message.receiver.number in those else update
+            return update._replace(facts=facts) if message.receiver.number in those else update
 
     return Saying
 
@@ -54,16 +56,17 @@ def poisoned(*bad):
         def answer(self, message):
             update = super().answer(message)
             spoilt = {path: w * np.nan for path, w in update.tensors.items()}
-            return replace(update, tensors=spoilt) if message.receiver.number in bad else update
+            return update._replace(tensors=spoilt) if message.receiver.number in bad else update
 
     return Poisoned
 
 
-def mean_of(found, start, clients):
-    """Average what these clients train from a model in round 0, by their own weights."""
+def mean_of(found, start, clients, index=0):
+    """Average what these clients train from a model in a global round, by their own weights."""
     work, total, weight = found.work, dict.fromkeys(start, 0.0), found.work.topology.weight
     for i in clients:
-        own = work.train(start, Link(), samples_of(work, [i])[i], NOTHING, i, 0).weights
+        first = work.first(index, 0)
+        own = work.train(start, Link(), samples_of(work, [i])[i], NOTHING, i, first).weights
         total = {p: t + weight[i] / weight[list(clients)].sum() * np.asarray(own[p]) for p, t in total.items()}
     return total
 
@@ -121,6 +124,49 @@ def test_a_cell_without_a_quorum_tells_the_cloud_which_goes_on_or_keeps_its_mode
             assert distance(after, expected) < 1e-12
     assert "1 of 3 clients answered and 2 are needed" in caplog.text
     assert "round 1 leaves the model as it was: 1 of 2 edges answered and 2 are needed" in caplog.text
+
+
+def silent(*those):
+    """Return clients of which some say nothing from round 2 on."""
+
+    class Silent(Clients):
+        def answer(self, message):
+            late = message.round and message.receiver.number in those
+            return None if late else super().answer(message)
+
+    return Silent
+
+
+@pytest.mark.parametrize(("quorum", "goes_on"), [(0.5, True), (1.0, False)])
+def test_a_deadline_that_passes_is_the_end_of_waiting(quorum, goes_on, caplog):
+    """A client of cell 0 stays silent; in the round before programs are compiled, which has no such deadline."""
+    made = small(clients=4, cells=2, dtype="float64", devices=1, edge_rounds=1)
+    own = [[int(i) for i in roster] for roster in made.job.algorithm.topology.roster]
+    assert [len(roster) for roster in own] == [2, 2]
+    with fleet(made, per_process=1, patience=HALF, clients=silent(own[0][0])) as found:
+        before, _ = found.cloud.rounds(made.start, 0, 1)
+        for cell in found.cells:
+            cell.patience = Patience(deadline=2.0, quorum=quorum)
+        began = time.monotonic()
+        after, _ = found.cloud.rounds(before, 1, 1)
+        took = time.monotonic() - began
+        share = made.job.algorithm.topology.cell_weight
+        cells = [mean_of(found, before, clients, 1) for clients in (own[0][1:], own[1])]
+        both = {path: share[0] * w + share[1] * cells[1][path] for path, w in cells[0].items()}
+        assert distance(after, both if goes_on else cells[1]) < 1e-12
+        kept, _ = replaced(found.cloud, Patience(300.0, 1.0)).rounds(after, 2, 1)
+        if not goes_on:
+            assert distance(kept, after) == 0
+    assert 2.0 <= took < 60
+    who = f"edge 0 goes on without client {own[0][0]} in round 2, edge round 1: nothing came in 2 s"
+    assert who in caplog.text
+    if not goes_on:
+        assert "round 3 leaves the model as it was: 1 of 2 edges answered and 2 are needed" in caplog.text
+
+
+def replaced(cloud, patience):
+    cloud.patience = patience
+    return cloud
 
 
 def cut_links(hub, names):
@@ -199,6 +245,7 @@ def test_an_edge_that_is_killed_between_two_exchanges_goes_on_from_what_it_kept(
         def _exchange(self, index, step, model, shares):
             if (index, step) == (1, 1) and not (tmp_path / "killed").exists():
                 (tmp_path / "killed").touch()
+                until(lambda: found.hubs[MONITOR].link(edge(1)) is not None)  # or it would connect after its death
                 raise KilledError
             return super()._exchange(index, step, model, shares)
 
@@ -208,9 +255,9 @@ def test_an_edge_that_is_killed_between_two_exchanges_goes_on_from_what_it_kept(
         lower = [edge(j) for j in neighbours(found.work, me.number) if j < me.number]
         kept = Kept(tmp_path / str(me), "this run") if me == edge(1) else None
 
-        def once(cell, kind):
+        def once(cell, kind, listen=lambda: None):
             dial = [Dialling((me,), n, at[n], hello, given_up=lambda: cell.hub.leaving) for n in (*lower, MONITOR)]
-            gossip.serve(kind(cell, patience, start), found.rounds, dial[:-1], dial[-1], kept)
+            gossip.serve(kind(cell, patience, start), found.rounds, dial[:-1], dial[-1], kept, listen)
 
         if me != edge(1):
             once(cell, GossipEdge)
@@ -224,11 +271,39 @@ def test_an_edge_that_is_killed_between_two_exchanges_goes_on_from_what_it_kept(
         cell.hub._server.stop(0).wait()
         again = Hub(me, vet_of(found.work, hello, me), Tally())
         found.hubs[me] = again
-        again.listen(at[me])
-        once(Cell(found.work, again, me.number, patience), GossipEdge)
+        once(Cell(found.work, again, me.number, patience), GossipEdge, lambda: again.listen(at[me]))
         stop("it was killed long ago")
 
     with fleet(made, gossips_at=play) as found:
         after, _ = found.cloud.rounds(made.start, 0, 2)
     assert (tmp_path / "killed").exists()
     assert distance(made.evaluated(after), made.evaluated(expected)) < 1e-12
+
+
+def test_a_monitor_that_was_away_misses_rounds_and_edges_go_on_without_it(caplog):
+    """It is killed after the first of 9 rounds, and started again when the edges have made all of them."""
+    made = small(algorithm="sdfeel", dtype="float64", devices=1)
+    expected, _ = Reference(made.job).rounds(made.start, 0, 9)
+    with fleet(made, rounds=9) as found:
+        first, _ = found.cloud.rounds(made.start, 0, 1)
+        hub = found.hubs[MONITOR]
+        hub.stop("it is killed", quietly=True)
+        edges = [edge(cell) for cell in range(found.work.topology.cells)]
+        until(lambda: all(found.hubs[name].status().round == 9 for name in edges))
+        again = Hub(MONITOR, vet(greeting(made, {}), only(*edges, where="the monitor")), Tally())
+        monitor = Monitor(found.work, again, WAIT)
+        monitor.begin(1)
+        again.listen(found.at[MONITOR])
+        found.hubs[MONITOR] = again
+        after, _ = monitor.rounds(first, 1, 8)
+        again.stop("the run is over")
+    assert distance(made.evaluated(after), made.evaluated(expected)) < 1e-12
+    missed = [record for record in caplog.records if "the monitor has missed round" in record.message]
+    assert 1 <= len(missed) <= 7  # the last four are always sent again, and one may have been on its way
+
+
+def until(true):
+    end = time.monotonic() + 120
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)

@@ -9,7 +9,8 @@ from fedge.cli.fleet import describe
 from fedge.errors import FleetError
 from fedge.experiment.fleet_file import fleet_of, read_fleet
 from fedge.fleet.folders import default_folder, every_node, make_folders, renew, revoke
-from fedge.net.identity import Authority, Credentials
+from fedge.fleet.up import TEMPORARY, carried
+from fedge.net.identity import AUTHORITY_KEY, Authority, Credentials
 from fedge.net.names import CLOUD, OPERATOR, client, edge
 
 pytest.importorskip("cryptography")
@@ -90,6 +91,15 @@ def test_the_key_of_the_authority_may_lie_elsewhere(tmp_path):
     (out / "authority").rename(tmp_path / "safe")
     assert Credentials.load(out / "cloud").names == (CLOUD,)
     assert Authority.load(tmp_path / "safe").issue(OPERATOR).names == (OPERATOR,)
+
+
+def test_an_authority_for_one_time_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with carried(EXAMPLE, None) as place:
+        assert Credentials.load(place / "cloud").names == (CLOUD,)
+        assert not list(place.parent.glob(f"**/{AUTHORITY_KEY}"))
+        assert (place.parent / TEMPORARY).exists()
+    assert not place.parent.exists()
 
 
 def test_what_is_said_of_each_folder():

@@ -95,6 +95,19 @@ def test_what_comes_twice_or_late_is_dropped_with_a_reason(hub):
     assert hub.tally.totals()["client_to_cloud"].payload == 12
 
 
+def test_what_is_left_of_an_attempt_that_was_given_up_is_not_taken_for_the_next(hub):
+    link, answers = dialling(hub).connect()
+    hub.expect({Place(client(0), 0, attempt=2): {"update": FORM}})
+    link.send(update((4, 5, 6))._replace(attempt=1))
+    dropped = next(received(answers, lambda head: NOTHING)).message
+    assert dropped.facts["reason"] == "it came twice, too late, or was not asked for"
+    asked = update()._replace(attempt=2)
+    link.send(asked)
+    link.send(asked)
+    assert next(received(answers, lambda head: NOTHING)).message.kind == DROPPED  # the second of the two
+    np.testing.assert_array_equal(hub.take(Place.of(asked)).tensors["w"], (1, 2, 3))
+
+
 def test_what_the_model_does_not_say_ends_the_link_and_nothing_else(hub, caplog):
     link, answers = dialling(hub).connect()
     hub.expect({Place(client(0), 0): {"update": FORM}})

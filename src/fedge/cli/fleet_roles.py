@@ -61,8 +61,8 @@ def playing(site: nodes.Site, log: Path | None, metrics: str | None, parent: boo
     """Be watched while a role is played; gRPC itself says nothing, since whatever it refuses is told in a sentence."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     few_arenas()
-    if parent:
-        end_with_parent()
+    if parent and site.own.folder is not None:
+        end_with_parent(site.own.folder)
     with watched(site.me, site.status, log, metrics):
         yield
 

@@ -21,7 +21,7 @@ from fedge.fleet.memory import CHANGE, CONTROL, ORIGIN, CellMemory
 from fedge.fleet.told import without
 from fedge.fleet.work import Numbers, Work
 from fedge.net.gather import Asks, Gathered, Patience, gather
-from fedge.net.hub import Hub, Place
+from fedge.net.hub import Hub, Place, new_attempt
 from fedge.net.link import Link
 from fedge.net.names import Name, client
 from fedge.net.wire import Form, Message, Slot, is_number
@@ -42,10 +42,15 @@ class Turn(NamedTuple):
     edge_round: int
     first: int  # iteration
     dealt: Dealt
+    attempt: int = 0
 
     @property
     def mask(self) -> Numbers | None:
         return self.dealt.mask
+
+    def place(self, number: int, step: int = 0) -> Place:
+        """Return where a client's message of this edge round belongs."""
+        return Place(client(number), self.number, self.edge_round, step, self.attempt)
 
 
 class Trained(NamedTuple):
@@ -79,10 +84,10 @@ class Cell:
         moments = self.work.edge_moments(model)
         self.memory.begin(index, model, dealt.counted)
         self._told.clear()
-        done = False
+        done, attempt = False, new_attempt()
         try:
             for a in range(rounds):
-                turn = Turn(index, a, self.work.first(index, a), dealt)
+                turn = Turn(index, a, self.work.first(index, a), dealt, attempt)
                 trained = self.edge_round(model, turn, patience)
                 model, moments = self.work.step_edge(model, trained.model, dealt.mask, moments)
                 loss, slowest = loss + trained.loss / rounds, slowest + trained.seconds
@@ -98,9 +103,9 @@ class Cell:
         start, tensors = self.handed(model, turn)
         masks = {path: mask.astype(bool) for path, mask in (turn.mask or {}).items() if path in tensors}
         names = {client(i): i for i in clients}
-        places = {name: Place(name, turn.number, turn.edge_round) for name in names}
+        places = {name: turn.place(i) for name, i in names.items()}
         asks: Asks = {
-            name: Message(START, self.hub.me, name, turn.number, turn.edge_round, tensors=tensors, masks=masks,
+            name: Message(START, self.hub.me, name, turn.number, turn.edge_round, 0, turn.attempt, tensors, masks,
                           facts=self.memory.facts(name.number))
             for name in names
         }  # fmt: skip

@@ -82,7 +82,7 @@ class Clients:
         value = float(done.loss)
         facts = {"loss": value if np.isfinite(value) else None, "seconds": time.perf_counter() - began}
         return Message(UPDATE, message.receiver, message.sender, message.round, message.edge_round, message.step,
-                       tensors=tensors, masks=masks_for(tensors, message.masks), facts=facts)  # fmt: skip
+                       message.attempt, tensors, masks_for(tensors, message.masks), facts)  # fmt: skip
 
     def link(self, message: Message, start: Numbers) -> Link | None:
         """Return what a client knows of its cell besides a model to start from; None where it has missed some of it."""

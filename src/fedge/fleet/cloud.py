@@ -23,7 +23,7 @@ from fedge.fleet.memory import COUNTED
 from fedge.fleet.told import without
 from fedge.fleet.work import Numbers, Work, on_host
 from fedge.net.gather import Asks, Gathered, Patience, gather
-from fedge.net.hub import Hub, Place
+from fedge.net.hub import Hub, Place, new_attempt
 from fedge.net.log_file import note
 from fedge.net.names import edge
 from fedge.net.wire import NOTHING, Form, Message, is_number
@@ -82,8 +82,9 @@ class Cloud(Leader):
     def _at_edges(self, index: int, cells: dict[int, Dealt]) -> tuple[dict[int, Numbers], float]:
         """Return the models of the cells that came, and their clients' loss."""
         names = {edge(cell): cell for cell in cells}
-        places = {name: Place(name, index) for name in names}
-        asks: Asks = {name: self._deal_to(cell, index, cells[cell]) for name, cell in names.items()}
+        attempt = new_attempt()
+        places = {name: Place(name, index, attempt=attempt) for name in names}
+        asks: Asks = {name: self._deal_to(cell, index, attempt, cells[cell]) for name, cell in names.items()}
         self.hub.expect({places[name]: self._kinds(cell) for name, cell in names.items()})
         refused = dict[int, bool]()
 
@@ -120,9 +121,9 @@ class Cloud(Leader):
     def _kinds(self, cell: int) -> dict[str, Form]:
         return {MERGED: self.work.form(cell, self.work.way.backhaul, client=False), ABSENT: NOTHING}
 
-    def _deal_to(self, cell: int, index: int, dealt: Dealt) -> Message:
+    def _deal_to(self, cell: int, index: int, attempt: int, dealt: Dealt) -> Message:
         masks = {path: mask.astype(bool) for path, mask in (dealt.mask or {}).items()}
-        return Message(DEAL, self.hub.me, edge(cell), index, tensors=dealt.model, masks=masks,
+        return Message(DEAL, self.hub.me, edge(cell), index, attempt=attempt, tensors=dealt.model, masks=masks,
                        facts={"seconds": 0.9 * self.patience.deadline, COUNTED: self._counted.get(cell)})  # fmt: skip
 
     def _arrived(self, cell: int, dealt: Dealt, message: Message, index: int) -> Numbers:

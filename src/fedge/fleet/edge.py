@@ -66,7 +66,7 @@ class Edge:
         ended(self.cell.hub, message.round, time.perf_counter() - began)
         masks = masks_for(tensors, message.masks)
         return Message(kind, message.receiver, message.sender, message.round, message.edge_round, message.step,
-                       tensors=tensors, masks=masks, facts=facts)  # fmt: skip
+                       message.attempt, tensors=tensors, masks=masks, facts=facts)  # fmt: skip
 
     def _sent_up(self, origin: Numbers, model: Numbers, index: int) -> Numbers:
         """Return the tensors that bring an edge's model to the cloud."""

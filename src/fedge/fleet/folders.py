@@ -37,7 +37,7 @@ def start_words(node: Node, folder: str, out: str | None) -> list[str]:
     return ["fedge", "fleet", node.role, folder, *([] if out is None else ["--out", out])]
 
 
-def make_folders(fleet: Fleet, out: Path, days: float = NODE_DAYS) -> list[Path]:
+def make_folders(fleet: Fleet, out: Path, days: float = NODE_DAYS, *, lasting: bool = True) -> list[Path]:
     """Make an authority and a folder for each node, all or nothing; what is there already is kept."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise FleetError(
@@ -47,7 +47,9 @@ def make_folders(fleet: Fleet, out: Path, days: float = NODE_DAYS) -> list[Path]
     partial.mkdir(parents=True, mode=0o700)
     try:
         kept.write(partial / ".gitignore", b"*\n")  # keys are not for a repository
-        authority = Authority.create(fleet.name).save(partial / OWN_AUTHORITY)
+        authority = Authority.create(fleet.name)
+        if lasting:
+            authority = authority.save(partial / OWN_AUTHORITY)
         for node in every_node(fleet):
             _fill(partial, fleet, node, authority, days)
         partial.rename(out)

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,7 +73,7 @@ class GossipEdge:
         work, me = self.cell.work, self.cell.hub.me
         gossip = work.algorithm.gossip
         assert gossip is not None
-        self._expect(index)
+        self.expect(index)
         began = time.perf_counter()
         try:
             trained = self.cell.global_round(index, Dealt(self.model))
@@ -93,7 +92,7 @@ class GossipEdge:
         self.exchange_seconds = time.perf_counter() - trained_at
         ended(self.cell.hub, index, self.seconds)
 
-    def _expect(self, index: int) -> None:
+    def expect(self, index: int) -> None:
         """Let neighbours' models of this round and the next one come: a neighbour may be ahead by one."""
         work, hub = self.cell.work, self.cell.hub
         gossip, form = work.algorithm.gossip, work.model_form(self.cell.cell)
@@ -157,13 +156,16 @@ def place_of(neighbour: Name, index: int, step: int) -> Place:
 
 
 def serve(
-    node: GossipEdge, rounds: int, dial: Sequence[Dialling], monitor: Dialling | None, kept: Kept | None = None
-) -> None:
+    node: GossipEdge, rounds: int, dial: Sequence[Dialling], monitor: Dialling | None, kept: Kept | None = None,
+    listen: Callable[[], object] = lambda: None,
+) -> None:  # fmt: skip
     """Make global rounds until the last one, or until the monitor says stop; neighbours to `dial` have lower numbers.
 
-    What comes back is taken up where it was kept.
+    What comes back is taken up where it was kept; it listens to its neighbours once it awaits what they send again.
     """
     hub, first = node.cell.hub, 0 if kept is None else kept.restore(node)
+    node.expect(first)
+    listen()
     ended = threading.Event()
     for dialling in dial:
         threading.Thread(target=_stay_connected, args=(hub, dialling), daemon=True).start()
@@ -181,9 +183,12 @@ def serve(
                 kept.save(node, index + 1)
             if uplink is not None:
                 uplink.send(node.report(index))
-        end = time.monotonic() + (LINGER if uplink is None else math.inf)
+        linger = LINGER if uplink is None else node.patience.deadline
+        end = time.monotonic() + linger
         while not ended.wait(LOOK) and time.monotonic() < end:
             node.catch_up()
+            if uplink is not None and uplink.connected:
+                end = time.monotonic() + linger
     except LeavingError:
         pass
     finally:
@@ -209,16 +214,19 @@ def _stay_connected(hub: Hub, dialling: Dialling) -> None:
 
 
 def _listen(uplink: Uplink, hub: Hub, ended: threading.Event) -> None:
-    """Hear from the monitor when all is over."""
-    try:
-        for _ in uplink.messages():
-            pass
-        hub.stop("the monitor says that the run is over")
-    except FleetError as problem:
-        log.warning("%s: %s", hub.me.words, problem)
-        hub.stop(str(problem))
-    finally:
-        ended.set()
+    """Hear from the monitor when all is over; an edge goes on without one, and dials it again."""
+    while not hub.leaving:
+        try:
+            for _ in uplink.messages():
+                pass
+            hub.stop("the monitor says that the run is over")
+            break
+        except FleetError as problem:
+            if not hub.leaving:
+                log.warning("%s goes on without the monitor: %s", hub.me.words, problem)
+            if "refuses" in str(problem):
+                break
+    ended.set()
 
 
 def _nothing(head: Head) -> Form:

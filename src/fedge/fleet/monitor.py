@@ -7,6 +7,7 @@ It says nothing itself but when all is over.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import jax.numpy as jnp
@@ -17,8 +18,9 @@ from fedge.core.update import Kept
 from fedge.errors import FleetError
 from fedge.fleet.leader import Leader
 from fedge.fleet.work import Work
-from fedge.net.gather import Patience, gather
+from fedge.net.gather import PASSED, Patience, gather
 from fedge.net.hub import Hub, Place
+from fedge.net.log_file import note
 from fedge.net.names import Name, edge
 from fedge.net.wire import Message, is_number
 
@@ -46,7 +48,12 @@ class Monitor(Leader):
         places = {edge(cell): Place(edge(cell), index) for cell in range(self.work.topology.cells)}
         patience = Patience(self.patience.deadline, 1.0)
         found = gather(self.hub, places, dict.fromkeys(places), patience, len(places), _readable,
-                       pulse=lambda part: self.pulse(index, part))  # fmt: skip
+                       pulse=lambda part: self.pulse(index, part), in_order=True)  # fmt: skip
+        if found.missing and set(found.missing.values()) == {PASSED}:
+            note("missed", f"the monitor has missed round {index + 1}; its row repeats what was known before",
+                 level=logging.WARNING, round=index + 1)  # fmt: skip
+            self.took = None
+            return state
         if found.missing:
             reasons = ", ".join(f"{name.words}: {why}" for name, why in sorted(found.missing.items()))
             raise FleetError(f"no model of round {index + 1} came from some edges ({reasons})")

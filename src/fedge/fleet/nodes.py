@@ -52,6 +52,7 @@ from fedge.runner.result import Result
 from fedge.runner.run import run
 from fedge.runner.signals import StopRequest
 
+OVER = "the run is over"
 MEMORY = "memory"  # in the folder of a node that remembers something
 log = logging.getLogger(__name__)
 
@@ -92,14 +93,17 @@ class Site:
         patience = max(60.0, self.fleet.deadline.cloud)
         return Dialling(names, parent, address, hello, self.own, patience, lambda: hub is not None and hub.leaving)
 
-    def listen(self, hello: Any, *children: Name) -> Hub:
-        """Serve these nodes at this process's address."""
-        hub = Hub(self.me, vet(hello, only(*children, where=self.me.words)), Tally(), self.own, children)
+    def serving(self, hello: Any, *children: Name) -> Hub:
+        """Make what serves these nodes, once `listen` is called."""
+        self.hub = Hub(self.me, vet(hello, only(*children, where=self.me.words)), Tally(), self.own, children)
+        return self.hub
+
+    def listen(self) -> None:
+        """Serve at this process's address; who comes back has its last messages ready, so they are awaited by now."""
         assert self.node.binds is not None
-        hub.listen(self.node.binds)
-        self.hub = hub
+        assert self.hub is not None
+        self.hub.listen(self.node.binds)
         note("listens", f"{self.me.words} listens at {self.node.binds}")
-        return hub
 
 
 @contextlib.contextmanager
@@ -144,13 +148,14 @@ class Leading(ProgramCache):
         children = [edge(cell) for cell in range(work.topology.cells)]
         if not work.algorithm.has_edges:
             children = [client(i) for i in range(work.topology.clients)]
-        self.hub = site.listen(greeting(made, identity.objects(made, None)), *children)
+        self.hub = site.serving(greeting(made, identity.objects(made, None)), *children)
         patience = site.patience(of_edges=True)
         if work.algorithm.gossip is not None:
             self.leader = Monitor(work, self.hub, patience)
             self.leader.begin(0)
         else:
             self.leader = Cloud(work, self.hub, patience, site.patience(of_edges=False))
+        site.listen()
         self._told(self.leader)
         return self.leader
 
@@ -164,10 +169,11 @@ def lead(
     try:
         again = {"resume": resume} if resume is not None else {"out": out}
         result = run(None if resume else dict(fleet.run), cache=leading, listener=listener, stop=stop, **again)
-        reason = "the run is over"
+        reason = OVER
     finally:
         if leading.hub is not None:
-            leading.hub.stop(reason)
+            over = reason == OVER
+            leading.hub.stop(reason, quietly=not over and leading.hub.me == MONITOR)  # edges go on without a monitor
     return result
 
 
@@ -181,13 +187,14 @@ def play_edge(site: Site, out: Path | None = None) -> None:
         if not work.algorithm.has_edges:
             raise FleetError(f"{work.algorithm.name} has no edges; its clients talk to the cloud")
         near = [edge(j) for j in neighbours(work, cell)] if gossips else []
-        hub = site.listen(hello, *(client(int(i)) for i in work.topology.roster[cell]), *near)
+        hub = site.serving(hello, *(client(int(i)) for i in work.topology.roster[cell]), *near)
         kept = site.memory(work, hello, out)
         own = (SplitCell if is_split(work) else Cell)(work, hub, cell, site.patience(of_edges=False), kept)
         if gossips:
             _gossip(site, own, hello, out)
             return
         node = Edge(own)
+        site.listen()
         edge_role.serve(node, Uplink(site.dialling((site.me,), CLOUD, hello, hub), node.expect))
 
 
@@ -200,7 +207,7 @@ def _gossip(site: Site, cell: Cell, hello: Any, out: Path | None) -> None:
     kept = None
     if out is not None:
         kept = Kept(out, identity.digest_of(identity.canonical(hello), str(me)))
-    gossip.serve(node, Costs(work.made).last(), dial, to_monitor, kept)
+    gossip.serve(node, Costs(work.made).last(), dial, to_monitor, kept, site.listen)
 
 
 def play_clients(site: Site, out: Path | None = None) -> None:

@@ -24,7 +24,7 @@ from fedge.fleet.entries import Keeping
 from fedge.fleet.split import ACTIVATIONS, AT_CUT, GRADIENT, Cutting
 from fedge.fleet.work import Numbers, Work
 from fedge.net.gather import Asks, Patience, gather
-from fedge.net.hub import Hub, Place
+from fedge.net.hub import Hub
 from fedge.net.link import Link
 from fedge.net.names import Name, client
 from fedge.net.tally import LABELS
@@ -53,7 +53,7 @@ class SplitCell(Cell):
         upper = Upper(self.cut, {p: jnp.asarray(w) for p, w in start.items() if not work.at_client(p)})
         self._await(turn, clients)
         asks: Asks = {
-            client(i): Message(START, self.hub.me, client(i), turn.number, turn.edge_round, tensors=tensors)
+            client(i): Message(START, self.hub.me, client(i), turn.number, turn.edge_round, 0, turn.attempt, tensors)
             for i in clients
         }
         present, loss, over = clients, 0.0, dict[Name, Link | None]()
@@ -63,7 +63,7 @@ class SplitCell(Cell):
             present = self._exchange(turn, step, present, asked, upper, left, len(clients), over)
             loss += upper.step(present, self.shares(present)) / steps
         accept = Acceptance({}, ("seconds",))
-        places = {client(i): Place(client(i), turn.number, turn.edge_round, steps) for i in present}
+        places = {client(i): turn.place(i, steps) for i in present}
         ended = gather(self.hub, places, {}, patience.until(end), len(clients), accept, over=over)
         came = self.required(turn, present, len(clients), ended, patience, accept.not_finite)
         models = [half | self.arrived(half, ended.answers[client(i)]) for i in came]
@@ -74,10 +74,9 @@ class SplitCell(Cell):
     def _await(self, turn: Turn, clients: list[int]) -> None:
         """Let all messages of an edge round come: a client need not wait for the others to go on."""
         steps, update = self.work.schedule.local_steps, self.work.form(self.cell, self.work.way.uplink, client=True)
-        here = [(client(i), turn.number, turn.edge_round) for i in clients]
-        self.hub.expect({Place(*at, step): {ACTIVATIONS: self.cut.activations_form}
-                         for at in here for step in range(steps)})  # fmt: skip
-        self.hub.expect({Place(*at, steps): {UPDATE: update} for at in here})
+        self.hub.expect({turn.place(i, step): {ACTIVATIONS: self.cut.activations_form}
+                         for i in clients for step in range(steps)})  # fmt: skip
+        self.hub.expect({turn.place(i, steps): {UPDATE: update} for i in clients})
 
     def _exchange(
         self, turn: Turn, step: int, present: list[int], asks: Asks, upper: Upper, patience: Patience,
@@ -90,7 +89,9 @@ class SplitCell(Cell):
             at_cut = upper.answer(name.number, message, turn.first + step)
             tensors = {AT_CUT: np.asarray(at_cut)} if self.cut.split.client else {}
             if (link := self.hub.link(name)) is not None:
-                link.send(Message(GRADIENT, self.hub.me, name, turn.number, turn.edge_round, step, tensors=tensors))
+                link.send(
+                    Message(GRADIENT, self.hub.me, name, turn.number, turn.edge_round, step, turn.attempt, tensors)
+                )
 
         def take(name: Name, message: Message) -> str | None:
             problem = accept(name, message)
@@ -98,7 +99,7 @@ class SplitCell(Cell):
                 answer(name, message)
             return problem
 
-        places = {client(i): Place(client(i), turn.number, turn.edge_round, step) for i in present}
+        places = {client(i): turn.place(i, step) for i in present}
         found = gather(self.hub, places, asks, patience, asked, take, earlier=self.told_before(turn), over=over)
         came = self.required(turn, present, asked, found, patience, accept.not_finite)
         for i in came if upper.in_order else ():

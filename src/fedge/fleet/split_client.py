@@ -64,8 +64,7 @@ class SplitClients(Clients):
             steps = self._under_way[number] = begun
         else:
             found = self._under_way.get(number)
-            here = (message.round, message.edge_round, message.step)
-            if found is None or here != (found.message.round, found.message.edge_round, found.step):
+            if found is None or message.step != found.step or message.attempt != found.message.attempt:
                 return None
             steps = found
             self._step(steps, message)
@@ -73,8 +72,8 @@ class SplitClients(Clients):
         kind, tensors = (UPDATE, self._update(steps)) if last else (ACTIVATIONS, self._activations(steps))
         steps.seconds += time.perf_counter() - began
         start, facts = steps.message, {"seconds": steps.seconds}
-        return Message(kind, start.receiver, start.sender, start.round, start.edge_round, steps.step, tensors=tensors,
-                       facts=facts)  # fmt: skip
+        return Message(kind, start.receiver, start.sender, start.round, start.edge_round, steps.step, start.attempt,
+                       tensors, facts=facts)  # fmt: skip
 
     def _begin(self, message: Message) -> Steps | None:
         work, number = self.work, message.receiver.number

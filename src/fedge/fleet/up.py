@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -23,8 +24,11 @@ from fedge.fleet import folders
 from fedge.fleet.account import Account, account_of
 from fedge.fleet.leader import Leader
 from fedge.fleet.nodes import Leading, Site, alone, lead
+from fedge.fleet.work import Work
 from fedge.net.fleet import Fleet, Node
+from fedge.net.gather import LeavingError, Patience
 from fedge.net.identity import Credentials
+from fedge.net.names import Name, client, edge
 from fedge.runner import files
 from fedge.runner.listener import Listener
 from fedge.runner.result import Result
@@ -32,17 +36,23 @@ from fedge.runner.signals import StopRequest
 
 ACCOUNT = "fleet.json"  # in the run folder
 WITH_PARENT = "--with-parent"
+TEMPORARY = ".temporary"  # says of a folder that the keys in it are for one time
 LEAVE = 5.0  # seconds for children to end by themselves, once they were told; they hold nothing that would be lost
 LOOK = 0.2
 log = logging.getLogger(__name__)
+Ended = Callable[[str, set[Name]], set[Name]]
+"""(what has ended and why, all that are lost) → others that are then of no use"""
 
 
-def end_with_parent() -> None:
-    """End this process as soon as its parent has ended: standard input is then at its end."""
+def end_with_parent(folder: Path) -> None:
+    """End this process as soon as its parent has ended, and standard input with it; a parent that was killed has left
+    the keys that it made for this time only."""
 
     def wait() -> None:
         while os.read(0, 1024):
             pass
+        if (place := folder.parent.parent / TEMPORARY).exists():
+            shutil.rmtree(place.parent, ignore_errors=True)
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True, name="parent").start()
@@ -59,23 +69,57 @@ def up(
     assert leader is not None
     require_free(fleet)
     with carried(fleet, nodes) as place, contextlib.ExitStack() as stack:
-        own = Credentials.load(place / leader.label)
-
-        class Begin(Listener):
-            """This starts the others once this process listens and has a folder, where they keep what they remember."""
-
-            def ready(self, experiment: Experiment, out: Path) -> None:
-                others = [node for node in fleet.nodes if node is not leader]
-                remember = [node for node in others if fleet.remembers and (fleet.cloud or node.role == "client")]
-                stack.enter_context(children(others, place, log_file, {node.label: out for node in remember}))
-
-        leading = Leading(Site(fleet, leader, own), told)
-        listeners = [Begin(), *([] if listener is None else [listener])]
-        result = lead(leading, fleet, out=out, resume=resume, listener=listeners, stop=stop)
+        leading = Leading(Site(fleet, leader, Credentials.load(place / leader.label)), told)
+        others = Others(fleet, leading, place, log_file, stack)
+        listeners = [others, *([] if listener is None else [listener])]
+        try:
+            result = lead(leading, fleet, out=out, resume=resume, listener=listeners, stop=stop)
+        except LeavingError:
+            raise FleetError(f"{others.problem}; mend that, then go on with --resume {others.folder}") from None
     assert leading.leader is not None
     account = account_of(leading.leader)
     files.write_json(result.out / ACCOUNT, account.to_json())
     return result, account
+
+
+class Others(Listener):
+    """These are the processes that a leader starts, once it listens and has a folder for what they remember."""
+
+    def __init__(
+        self, fleet: Fleet, leading: Leading, place: Path, log_file: Path | None, stack: contextlib.ExitStack
+    ) -> None:
+        self._fleet, self._leading, self._place, self._log, self._stack = fleet, leading, place, log_file, stack
+        self.folder: Path | None = None  # of the run
+        self.problem: str | None = None  # for which the run cannot go on
+
+    def ready(self, experiment: Experiment, out: Path) -> None:
+        fleet, self.folder = self._fleet, out
+        nodes = [node for node in fleet.nodes if node is not (fleet.cloud or fleet.monitor)]
+        remember = [node for node in nodes if fleet.remembers and (fleet.cloud or node.role == "client")]
+        outs = {node.label: out for node in remember}
+        self._stack.enter_context(children(nodes, self._place, self._log, outs, self.ended))
+
+    def ended(self, said: str, lost: set[Name]) -> set[Name]:
+        """Go on without processes that have ended, which nobody starts again, or end where they are needed."""
+        assert self._leading.leader is not None
+        idle = idle_edges(self._fleet, self._leading.leader.work, lost)
+        if idle is not None:
+            log.warning("%s; the others go on", said)
+            return idle
+        edge, cloud = self._fleet.quorum.edge, self._fleet.quorum.cloud
+        self.problem = f"{said}, without which [quorum] edge = {edge:g}, cloud = {cloud:g} cannot be met"
+        self._leading.leader.hub.stop(self.problem)
+        return set()
+
+
+def idle_edges(fleet: Fleet, work: Work, lost: set[Name]) -> set[Name] | None:
+    """Return the edges that have too few clients without those that are lost; None where too few edges are left."""
+    of_clients, of_edges = (Patience(quorum=share) for share in (fleet.quorum.edge, fleet.quorum.cloud))
+    roster = [[client(int(i)) for i in own] for own in work.topology.roster]
+    idle = {edge(n) for n, own in enumerate(roster) if len({*own} - lost) < of_clients.enough(len(own))}
+    gone = idle | {name for name in lost if name.role == "edge"}
+    few = len(roster) - len(gone) < of_edges.enough(len(roster))
+    return None if few or (gone and work.algorithm.gossip is not None) else idle - lost
 
 
 def require_free(fleet: Fleet) -> None:
@@ -100,29 +144,33 @@ def carried(fleet: Fleet, nodes: Path | None) -> Iterator[Path]:
     if nodes is not None or all((made / node.label / folders.FILE).exists() for node in fleet.nodes):
         yield made
         return
-    with tempfile.TemporaryDirectory(prefix="fedge-fleet-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="fedge-fleet-", ignore_cleanup_errors=True) as temporary:
+        (Path(temporary) / TEMPORARY).touch()
         place = Path(temporary) / "nodes"
-        folders.make_folders(fleet, place, days=7)
+        folders.make_folders(fleet, place, days=7, lasting=False)
         yield place
 
 
 @contextlib.contextmanager
 def children(
-    nodes: list[Node], place: Path, log_file: Path | None, outs: Mapping[str, Path]
+    nodes: list[Node], place: Path, log_file: Path | None, outs: Mapping[str, Path], ended: Ended
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Run each node in a process of its own until the block ends; some keep what they remember in a folder."""
     found: list[subprocess.Popen[bytes]] = []
-    ending = threading.Event()
+    ending, leave = threading.Event(), LEAVE
     with tempfile.TemporaryDirectory(prefix="fedge-said-") as said:
         try:
             for node in nodes:
                 found.append(_start(node, place, Path(said) / node.label, log_file, outs.get(node.label)))
-            watch = threading.Thread(target=_watch, args=(nodes, found, Path(said), ending), daemon=True)
+            watch = threading.Thread(target=_watch, args=(nodes, found, Path(said), ending, ended), daemon=True)
             watch.start()
             yield found
+        except BaseException:
+            leave = 0.0
+            raise
         finally:
             ending.set()
-            _take_down(found)
+            _take_down(found, leave)
 
 
 def _start(node: Node, place: Path, said: Path, log_file: Path | None, kept: Path | None) -> subprocess.Popen[bytes]:
@@ -136,20 +184,29 @@ def _start(node: Node, place: Path, said: Path, log_file: Path | None, kept: Pat
         )
 
 
-def _watch(nodes: list[Node], found: list[subprocess.Popen[bytes]], said: Path, ending: threading.Event) -> None:
-    """Say so when a child ends before the others."""
-    alive = dict(zip(nodes, found, strict=True))
+def _watch(
+    nodes: list[Node], found: list[subprocess.Popen[bytes]], said: Path, ending: threading.Event, ended: Ended
+) -> None:
+    """Tell when children end before the others, and end those that are then of no use."""
+    alive, lost = dict(zip(nodes, found, strict=True)), set[Name]()
     while alive and not ending.wait(LOOK):
         for node, child in [(node, child) for node, child in alive.items() if child.poll() is not None]:
             del alive[node]
-            last = ((said / node.label).read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
-            if child.returncode and not ending.is_set():
-                log.warning("%s has ended (%s)", node.label, last.removeprefix("fedge: "))
+            silent = f"killed by signal {-child.returncode}" if child.returncode < 0 else "it said nothing"
+            last = ((said / node.label).read_text(errors="replace").strip().splitlines() or [silent])[-1]
+            if not child.returncode or ending.is_set() or lost.issuperset(node.names):
+                continue
+            lost |= set(node.names)
+            idle = ended(f"{node.label} has ended ({last.removeprefix('fedge: ')})", lost)
+            lost |= idle
+            for other, process in alive.items():
+                if idle.issuperset(other.names):
+                    process.terminate()
 
 
-def _take_down(found: list[subprocess.Popen[bytes]]) -> None:
+def _take_down(found: list[subprocess.Popen[bytes]], leave: float) -> None:
     """Let children end by themselves, then see to it that they do."""
-    end = time.monotonic() + LEAVE
+    end = time.monotonic() + leave
     for child in found:
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(max(0.0, end - time.monotonic()))

@@ -41,6 +41,7 @@ class Gathered:
 Accept = Callable[[Name, Message], str | None]
 """(who, answer) → why it is refused; None: it counts."""
 Asks = Mapping[Name, Message | None]
+PASSED = "it is further already"
 LOOK = 0.5  # seconds after which a node that waits looks whether it is to stop
 
 
@@ -52,13 +53,14 @@ def gather(
     hub: Hub, places: Mapping[Name, Place], asks: Asks, patience: Patience, asked: int,
     accept: Accept = lambda name, message: None, pulse: Callable[[float], None] = lambda part: None,
     earlier: Callable[[Name, Link], list[Message]] = lambda name, link: [],
-    over: dict[Name, Link | None] | None = None,
+    over: dict[Name, Link | None] | None = None, in_order: bool = False,
 ) -> Gathered:  # fmt: skip
     """Collect an answer for each place. Who is among `asks` is sent this message (None: nothing), again when it comes
     back; who is not and is lost is missing at once. The quorum is of `asked`.
 
     `pulse` hears now and then what part is there; `earlier` are messages that go before what is asked over a link.
     `over` keeps, from one gathering to the next, the link over which each was asked; on another one it knows nothing.
+    Where rounds come `in_order`, who has sent a later one is missing at once.
     """
     found, sent = Gathered(), {} if over is None else over
     for name in places.keys() - asks.keys() - sent.keys():
@@ -68,7 +70,10 @@ def gather(
     while True:
         stamp = hub.changes
         for name in [n for n in places if n not in found.answers and n not in found.missing]:
+            passed = in_order and hub.passed(places[name])  # asked first: what comes meanwhile is taken
             _look(hub, name, places[name], asks, sent, found, accept, earlier)
+            if passed and name not in found.answers:
+                found.missing.setdefault(name, PASSED)
         waiting = [n for n in places if n not in found.answers and n not in found.missing]
         now = time.monotonic()
         lost = all(hub.link(n) is None and hub.was_here(n) for n in waiting)

@@ -1,12 +1,13 @@
 """A hub is the side of a node that is dialled: it knows who is connected, and collects what was asked of them.
 
-Messages have a place (sender, round, edge round, step). What comes for a place that is awaited is kept, the first time;
-anything later is acknowledged with a reason and dropped. Nothing is read of a message that must not come.
+Messages have a place (sender, round, edge round, step, attempt). What comes for a place that is awaited is kept, the
+first time; anything later is acknowledged with a reason and dropped. Nothing is read of a message that must not come.
 """
 
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +22,7 @@ from fedge.net.status import METHOD as ASKED
 from fedge.net.status import Progress, Status
 from fedge.net.status import handler as status_handler
 from fedge.net.tally import Tally
-from fedge.net.wire import NOTHING, Facts, Form, Head, Message
+from fedge.net.wire import MOST_COUNT, NOTHING, Facts, Form, Head, Message
 
 STREAMS = 1024  # at a time
 LEAVE = 10.0  # seconds for the last messages to go out
@@ -36,10 +37,16 @@ class Place(NamedTuple):
     round: int
     edge_round: int = 0
     step: int = 0
+    attempt: int = 0  # of several at one round, each of which has a number of its own
 
     @classmethod
     def of(cls, message: Message) -> Place:
-        return cls(message.sender, message.round, message.edge_round, message.step)
+        return cls(message.sender, message.round, message.edge_round, message.step, message.attempt)
+
+
+def new_attempt() -> int:
+    """Draw a number that no other attempt has, be it before this process was started again."""
+    return secrets.randbelow(MOST_COUNT)
 
 
 Kinds = Mapping[str, Form]  # which kinds of message may come to a place, and what each must bring
@@ -91,8 +98,8 @@ class Hub:
         self._server.start()
         return int(port)
 
-    def stop(self, reason: str) -> None:
-        """Tell everybody why this node leaves, and stop serving."""
+    def stop(self, reason: str, *, quietly: bool = False) -> None:
+        """Tell everybody that this node leaves, and with it their work is over, unless quietly; and stop serving."""
         with self._change:
             if self._stopping is not None:
                 return
@@ -100,7 +107,8 @@ class Hub:
             links = dict(self._links)
             self._changed()
         for name, link in links.items():
-            link.send(Message(STOP, self.me, name, facts={"reason": reason}))
+            if not quietly:
+                link.send(Message(STOP, self.me, name, facts={"reason": reason}))
             link.close()
         if self._server is not None:
             self._server.stop(LEAVE).wait()
@@ -216,6 +224,11 @@ class Hub:
             for table in (self._awaited, self._arrived):
                 for place in [place for place in table if chosen(place)]:
                     del table[place]
+
+    def passed(self, place: Place) -> bool:
+        """Say whether something of a later round of its sender is there, behind which nothing comes for this place."""
+        with self._change:
+            return any(p.sender == place.sender and p.round > place.round for p in self._arrived)
 
     def take(self, place: Place) -> Message | None:
         """Return what came for a place, once."""

@@ -100,20 +100,26 @@ class Uplink:
         self._dialling, self._expect = dialling, expect
         self._last: deque[Message] = deque(maxlen=again)
         self._link: Link | None = None
+        self._sending = threading.Lock()
         self._inbox = Inbox()
 
     @property
     def welcome(self) -> Facts:
         return self._dialling.welcome
 
+    @property
+    def connected(self) -> bool:
+        return self._link is not None
+
     def messages(self) -> Iterator[Message]:
         """Yield what the parent asks for, over however many connections, until it says stop."""
         while True:
             if self._link is None:
                 link, frames = self._dialling.connect()
-                for message in tuple(self._last):
-                    link.send(message)
-                self._link = link
+                with self._sending:
+                    for message in tuple(self._last):
+                        link.send(message)
+                    self._link = link
                 threading.Thread(target=self._read, args=(frames,), daemon=True).start()
             found = self._inbox.get()
             if found is None:
@@ -129,9 +135,10 @@ class Uplink:
                 yield found
 
     def send(self, message: Message) -> None:
-        self._last.append(message)
-        if (link := self._link) is not None:
-            link.send(message)
+        with self._sending:
+            self._last.append(message)
+            if (link := self._link) is not None:
+                link.send(message)
 
     def _read(self, frames: Any) -> None:
         ending: FleetError | None = None

@@ -1,0 +1,35 @@
+"""Who is still of use in a fleet on one machine, where nobody starts a process again."""
+
+import pytest
+
+from fedge.experiment.fleet_file import fleet_of
+from fedge.fleet.up import idle_edges
+from fedge.fleet.work import Work
+from fedge.net.names import client, edge
+from tests.helpers import small
+
+pytest.importorskip("grpc")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "quorum", "lost", "idle"),
+    [
+        ("hierfavg", {}, [client(0)], None),
+        ("hierfavg", {"edge": 0.5}, [client(0)], set()),
+        ("hierfavg", {"edge": 0.5}, [client(0), client(1)], None),
+        ("hierfavg", {"edge": 0.5, "cloud": 0.5}, [client(0), client(1)], {edge(0)}),
+        ("hierfavg", {"edge": 0.5, "cloud": 0.5}, [edge(0)], set()),
+        ("hierfavg", {"edge": 0.5, "cloud": 0.5}, [edge(0), client(2), client(3)], None),
+        ("fedavg", {"edge": 0.5}, [client(0), client(1)], set()),
+        ("fedavg", {"edge": 0.5}, [client(0), client(1), client(2)], None),
+        ("sdfeel", {"edge": 0.5, "cloud": 0.5}, [client(0)], set()),
+        ("sdfeel", {"edge": 0.5, "cloud": 0.5}, [edge(0)], None),  # a monitor needs all of them
+    ],
+)
+def test_a_fleet_goes_on_where_its_quorums_can_be_met(tmp_path, algorithm, quorum, lost, idle):
+    cells = tmp_path / "cells.txt"
+    cells.write_text("\n".join("0011"))
+    keys = {"algorithm": algorithm, "clients": 4}
+    keys |= {"cells": 1} if algorithm == "fedavg" else {"cells": 2, "assign": str(cells)}
+    fleet = fleet_of({"run": keys, "quorum": quorum}, "idle")
+    assert idle_edges(fleet, Work(small(**keys)), set(lost)) == idle
