@@ -61,7 +61,8 @@ class Hub:
         self.children = children  # who may be connected, for people to be told
         self.me, self.tally, self.progress = me, tally, Progress()
         self._vet, self._own = vet, own
-        self._change = threading.Condition()
+        self._lock = threading.RLock()
+        self._change = threading.Condition(self._lock)  # the lock is asked for itself where nobody waits: it is faster
         self._links: dict[Name, Link] = {}
         self._seen: set[Name] = set()
         self._awaited: dict[Place, Kinds] = {}
@@ -100,7 +101,7 @@ class Hub:
 
     def stop(self, reason: str, *, quietly: bool = False) -> None:
         """Tell everybody that this node leaves, and with it their work is over, unless quietly; and stop serving."""
-        with self._change:
+        with self._lock:
             if self._stopping is not None:
                 return
             self._stopping = reason
@@ -147,7 +148,7 @@ class Hub:
 
     def attach(self, link: Link, frames: Iterator[bytes]) -> None:
         """Take what comes over a link from now on, whoever dialled."""
-        with self._change:
+        with self._lock:
             if self._stopping:
                 raise NotNowError(f"{self.me.words} is leaving: {self._stopping}")
             if taken := [name for name in link.names if name in self._links]:
@@ -160,7 +161,7 @@ class Hub:
         threading.Thread(target=self._read, args=(link, frames), daemon=True, name=f"{self.me}<{link.names[0]}").start()
 
     def detach(self, link: Link) -> None:
-        with self._change:
+        with self._lock:
             for name in link.names:
                 if self._links.get(name) is link:
                     del self._links[name]
@@ -193,7 +194,7 @@ class Hub:
                              f"{bare.sender.words} to {bare.receiver.words}")  # fmt: skip
         if bare.kind in (DROPPED, STOP):
             return NOTHING
-        with self._change:
+        with self._lock:
             kinds = self._awaited.get(Place.of(bare))
         if kinds is not None and bare.kind not in kinds:
             raise FleetError(f"{bare.sender.words} sent a {brief(bare.kind)} where {' or '.join(kinds)} is awaited")
@@ -202,7 +203,7 @@ class Hub:
     def _keep(self, message: Message, framing: int) -> None:
         if message.kind in (DROPPED, STOP):
             return
-        with self._change:
+        with self._lock:
             place = Place.of(message)
             if self._awaited.pop(place, None) is None:  # a second one came over another link meanwhile
                 return
@@ -215,42 +216,42 @@ class Hub:
 
     def expect(self, places: Mapping[Place, Kinds]) -> None:
         """Let messages come for these places, once each."""
-        with self._change:
+        with self._lock:
             self._awaited |= places
 
     def forget(self, chosen: Callable[[Place], bool]) -> None:
         """Await some places no longer, and drop what came for them."""
-        with self._change:
+        with self._lock:
             for table in (self._awaited, self._arrived):
                 for place in [place for place in table if chosen(place)]:
                     del table[place]
 
     def passed(self, place: Place) -> bool:
         """Say whether something of a later round of its sender is there, behind which nothing comes for this place."""
-        with self._change:
+        with self._lock:
             return any(p.sender == place.sender and p.round > place.round for p in self._arrived)
 
     def take(self, place: Place) -> Message | None:
         """Return what came for a place, once."""
-        with self._change:
+        with self._lock:
             return self._arrived.pop(place, None)
 
     def link(self, name: Name) -> Link | None:
-        with self._change:
+        with self._lock:
             return self._links.get(name)
 
     def was_here(self, name: Name) -> bool:
         """Say whether a node has been connected at some time."""
-        with self._change:
+        with self._lock:
             return name in self._seen
 
     def connected(self) -> tuple[Name, ...]:
-        with self._change:
+        with self._lock:
             return tuple(sorted(self._links))
 
     @property
     def leaving(self) -> bool:
-        with self._change:
+        with self._lock:
             return self._stopping is not None
 
     def status(self) -> Status:
@@ -261,12 +262,12 @@ class Hub:
 
     @property
     def changes(self) -> int:
-        with self._change:
+        with self._lock:
             return self._changes
 
     def wait(self, since: int, seconds: float) -> None:
         """Wait until something has come, or somebody has come or gone, since `changes` was that."""
-        with self._change:
+        with self._lock:
             end = time.monotonic() + seconds
             while self._changes == since and (left := end - time.monotonic()) > 0:
                 self._change.wait(left)

@@ -22,6 +22,7 @@ class Bytes(NamedTuple):
         return Bytes(self.payload + other.payload, self.framing + other.framing)
 
 
+NO_BYTES = Bytes()
 Counts = Mapping[Tier, Mapping[Name, Bytes]]
 
 
@@ -36,15 +37,12 @@ class Tally:
         self._counts: dict[Tier, dict[Name, Bytes]] = {}
 
     def add(self, message: Message, framing: int, link: Name) -> None:
-        tier = f"{message.sender.role}_to_{message.receiver.role}"
+        tier, whole = f"{message.sender.role}_to_{message.receiver.role}", message.payload
         labels = message.tensors[LABELS].nbytes if LABELS in message.tensors else 0
-        found = Bytes(message.payload - labels, framing)
         with self._lock:
-            own = self._counts.setdefault(tier, {})
-            own[link] = own.get(link, Bytes()) + found
+            _add(self._counts, tier, link, whole - labels, framing)
             if labels:
-                own = self._counts.setdefault(f"{LABELS}_to_{message.receiver.role}", {})
-                own[link] = own.get(link, Bytes()) + Bytes(labels)
+                _add(self._counts, f"{LABELS}_to_{message.receiver.role}", link, labels, 0)
 
     def counts(self) -> dict[Tier, dict[Name, Bytes]]:
         with self._lock:
@@ -52,3 +50,8 @@ class Tally:
 
     def totals(self) -> dict[Tier, Bytes]:
         return {tier: sum(links.values(), Bytes()) for tier, links in self.counts().items()}
+
+
+def _add(counts: dict[Tier, dict[Name, Bytes]], tier: Tier, link: Name, payload: int, framing: int) -> None:
+    before = counts.setdefault(tier, {}).get(link, NO_BYTES)
+    counts[tier][link] = Bytes(before.payload + payload, before.framing + framing)

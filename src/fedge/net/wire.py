@@ -83,7 +83,7 @@ class Message(NamedTuple):
     def payload(self) -> int:
         """Count the bytes of its tensors on a wire."""
         if not self.masks:
-            return sum(array.nbytes for array in self.tensors.values())
+            return sum([array.nbytes for array in self.tensors.values()])
         return sum(_sent(array, self.masks.get(name)).nbytes for name, array in self.tensors.items())
 
 
@@ -202,12 +202,12 @@ def _parsed(given: Any, framing: int) -> Head:
     kind, facts, at = given["kind"], given["facts"], given["at"]
     if not (isinstance(kind, str) and isinstance(facts, dict) and isinstance(at, list) and len(at) == 4):
         raise ValueError("kind, facts or place are not what they should be")
-    index, edge_round, step, attempt = (_counted(n) for n in at)
-    entries = tuple(_entry(*row) for row in given["tensors"])
-    if len({e.name for e in entries}) != len(entries):
+    index, edge_round, step, attempt = map(_counted, at)
+    entries = tuple([_entry(*row) for row in given["tensors"]])
+    if len(entries) > 1 and len({e.name for e in entries}) != len(entries):
         raise ValueError("a tensor is named twice")
     size, checksum = given["bytes"], given["checksum"]
-    if type(size) is not int or type(checksum) is not str or size != sum(e.size for e in entries):
+    if type(size) is not int or type(checksum) is not str or size != sum([e.size for e in entries]):
         raise ValueError("the bytes announced are not those of the tensors")
     bare = Message(
         kind, Name.of(given["from"]), Name.of(given["to"]), index, edge_round, step, attempt, facts=facts,
@@ -225,7 +225,7 @@ def _counted(number: Any) -> int:
 def _entry(name: Any, dtype: Any, shape: Any, bits: Any) -> Entry:
     if not isinstance(name, str) or dtype not in DTYPES or not isinstance(shape, list) or len(shape) > 32:
         raise ValueError("a tensor has no name, a dtype that is not sent, or no shape")
-    sides = tuple(_counted(side) for side in shape)
+    sides = tuple(map(_counted, shape))
     count, each = math.prod(sides), DTYPES[dtype].itemsize
     if count > 2**48:
         raise ValueError("a tensor is larger than any memory")
