@@ -13,6 +13,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import fedge
+from fedge.experiment.fleet_file import fleet_of
+from fedge.fleet.up import up
 
 pytest.importorskip("grpc")
 KEYS = {"algorithm": "hierfavg", "clients": 3, "cells": 1, "rounds": 15, "local_steps": 2, "edge_rounds": 1,
@@ -76,5 +78,18 @@ def test_a_fleet_that_is_killed_leaves_nobody_behind_and_goes_on_to_the_same_mod
     account = json.loads((out / "fleet.json").read_text())
     assert all(tier["predicted"] == tier["payload"] for tier in account["bytes"].values())
     simulated = fedge.run(KEYS, out=tmp_path / "simulated")
-    weights = load_file(out / "weights.safetensors")
-    assert max(float(np.abs(weights[path] - np.asarray(w)).max()) for path, w in simulated.weights.items()) < 1e-6
+    assert close(load_file(out / "weights.safetensors"), simulated)
+
+
+@pytest.mark.parametrize("own", [{"algorithm": "sdfeel", "cells": 2}, {"algorithm": "hiersfl", "cells": 1}])
+def test_processes_without_a_cloud_or_with_halves_of_a_model_end_with_the_simulators(tmp_path, free_port, own):
+    keys = {"clients": 2, "rounds": 2, "local_steps": 2, "edge_rounds": 1, "data": "fashion-mini", "devices": 1} | own
+    fleet = fleet_of({"run": keys, "fleet": {"port": free_port, "per_process": 2}}, "tiny")
+    result, account = up(fleet, nodes=None, out=tmp_path / "run")
+    assert not those_of(tmp_path)
+    assert account.agrees
+    assert close(load_file(result.out / "weights.safetensors"), fedge.run(keys, out=tmp_path / "simulated"))
+
+
+def close(weights, simulated) -> bool:
+    return max(float(np.abs(weights[path] - np.asarray(w)).max()) for path, w in simulated.weights.items()) < 1e-6
