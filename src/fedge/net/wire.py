@@ -22,7 +22,7 @@ import math
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeGuard
 
@@ -45,6 +45,7 @@ DTYPES = {
     name: np.dtype(name).newbyteorder("<")
     for name in ("float32", "float64", "float16", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 }
+named = lru_cache(maxsize=4096)(Name.of)
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
@@ -210,7 +211,7 @@ def _parsed(given: Any, framing: int) -> Head:
     if type(size) is not int or type(checksum) is not str or size != sum([e.size for e in entries]):
         raise ValueError("the bytes announced are not those of the tensors")
     bare = Message(
-        kind, Name.of(given["from"]), Name.of(given["to"]), index, edge_round, step, attempt, facts=facts,
+        kind, named(given["from"]), named(given["to"]), index, edge_round, step, attempt, facts=facts,
         masks={e.name: e.mask for e in entries if e.mask is not None},
     )  # fmt: skip
     return Head(bare, entries, size, checksum, framing)
@@ -278,4 +279,4 @@ def read_body(head: Head, body: bytes | bytearray | memoryview) -> Message:
         else:
             tensors[entry.name] = filled = np.zeros(entry.shape, array.dtype)
             filled[entry.mask] = array
-    return bare._replace(tensors=tensors)
+    return Message(*bare[:7], tensors, bare.masks, bare.facts)
