@@ -270,6 +270,10 @@ def test_a_run_is_followed_while_it_goes_on(compared, visit, tmp_path):
         assert page.evaluate(points) == 1
         files.append(place / "metrics.jsonl", second)
         until(page, f"{points} === 2")
+        waits = "document.querySelector('#page').innerHTML.includes('Who waited for whom in')"
+        assert not page.evaluate(waits)
+        files.write_bytes(place / "ledger.json", (compared / "hist/ledger.json").read_bytes())  # as with a checkpoint
+        until(page, waits)
         files.append(place / "metrics.jsonl", third)
         until(page, f"{points} === 3")
         assert page.get_attribute("#plot-curves path.line", "d").count("L") == 2
