@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from fedge.engine import Reference
-from fedge.errors import ConfigError
-from fedge.fleet.client import START, Clients
+from fedge.errors import ConfigError, FleetError
+from fedge.fleet.client import START, Clients, only_samples_of, samples_of
 from fedge.fleet.entries import Entries, Keeping
 from fedge.fleet.memory import COUNTED, MISSED, SINCE, CellMemory, ClientMemory, without_rows
 from fedge.fleet.work import Work
@@ -154,3 +154,22 @@ def test_a_run_folder_of_such_a_fleet_is_not_the_simulators():
     flat = without_rows(small(algorithm="scaffold"))
     assert flat.start.memory.control.keys() == flat.job.task.trainable
     assert without_rows(plain := small()) is plain
+
+
+def test_a_process_holds_the_samples_of_its_own_clients_and_no_others():
+    made = small(**SCAFFOLD)
+    own = only_samples_of(made, [5, 2])
+    expected, found = (samples_of(Work(without_rows(each)), [2, 5]) for each in (made, own))
+    count = 0
+    for i in (2, 5):
+        for part in ("x", "y"):
+            mine, whole = (np.asarray(getattr(s[i], part))[s[i].first :][: s[i].size] for s in (found, expected))
+            np.testing.assert_array_equal(mine, whole)
+        count += int(found[i].size)
+    assert len(own.dataset.x_train) == len(own.job.data.x) == count < len(made.dataset.x_train)
+    edges = only_samples_of(made, [])
+    assert not edges.dataset.x_train.any()
+    assert not edges.dataset.x_test.any()
+    assert len(edges.job.data.x) == 1
+    with pytest.raises(FleetError, match="client 7 is none of the 7 clients of this run"):
+        only_samples_of(made, [7])

@@ -73,6 +73,11 @@ def load_own(given: str, how: Reading) -> Dataset:
     return _load(given, how, stamp and (stamp.st_mtime_ns, stamp.st_size, stamp.st_ino))
 
 
+def forget() -> None:
+    """Let go of the data set that was made last."""
+    _load.cache_clear()
+
+
 @lru_cache(maxsize=1)
 def _load(given: str, how: Reading, stamp: Any) -> Dataset:
     """Make a data set once for all runs of a comparison; `stamp` is the function, or changes with the file."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +20,7 @@ from fedge.core import tree
 from fedge.core.client import NOTHING, Link, Samples
 from fedge.core.update import Hop, Memory
 from fedge.errors import FleetError
+from fedge.experiment.build import Experiment
 from fedge.fleet.entries import Keeping
 from fedge.fleet.memory import CHANGE, CONTROL, ORIGIN, ClientMemory, row_of
 from fedge.fleet.work import Numbers, Work, on_host, padded
@@ -146,6 +148,23 @@ def samples_of(work: Work, numbers: Sequence[int]) -> dict[int, Samples]:
         found[i] = Samples(x, y, order, jnp.int32(first), jnp.int32(len(each)))
         first += len(each)
     return found
+
+
+def only_samples_of(made: Experiment, numbers: Sequence[int]) -> Experiment:
+    """Return an experiment that holds the samples of these clients and no others."""
+    clients = made.topology.clients
+    if unknown := [i for i in numbers if i >= clients]:
+        raise FleetError(f"client {unknown[0]} is none of the {clients} clients of this run")
+    data, own = made.job.data, made.dataset
+    places = [slice(int(data.start[i]), int(data.start[i] + data.size[i])) for i in sorted(numbers)]
+    rows = np.concatenate([data.order[place] for place in places]) if places else np.zeros(0, np.int32)
+    order = np.zeros_like(data.order)
+    if places:
+        order[np.r_[*places]] = np.arange(len(rows))
+    x, y = (whole[rows] if len(rows) else np.zeros_like(whole[:1]) for whole in (own.x_train, own.y_train))
+    x_test, y_test = (np.zeros_like(whole[:1]) for whole in (own.x_test, own.y_test))
+    dataset = replace(own, x_train=x, y_train=y, x_test=x_test, y_test=y_test, client=None)
+    return replace(made, dataset=dataset, job=replace(made.job, data=data._replace(x=x, y=y, order=order)))
 
 
 def serve(clients: Clients, uplink: Uplink) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 
+from fedge.data.own_data import forget
 from fedge.engine import Engine
 from fedge.errors import FleetError
 from fedge.experiment.build import Experiment
@@ -22,7 +23,7 @@ from fedge.fleet import client as client_role
 from fedge.fleet import edge as edge_role
 from fedge.fleet import gossip, split_client
 from fedge.fleet.cell import Cell
-from fedge.fleet.client import Clients
+from fedge.fleet.client import Clients, only_samples_of
 from fedge.fleet.cloud import Cloud
 from fedge.fleet.edge import Edge
 from fedge.fleet.entries import Keeping
@@ -107,13 +108,17 @@ class Site:
 
 
 @contextlib.contextmanager
-def built(site: Site) -> Iterator[tuple[Work, dict[str, Any]]]:
-    """Build the experiment that a fleet file names; the block is in its precision."""
+def built(site: Site, numbers: Sequence[int] = ()) -> Iterator[tuple[Work, dict[str, Any]]]:
+    """Build the experiment that a fleet file names, with the samples of these clients alone; the block is in its
+    precision."""
     given = Given(None, None, None)
     config = given.resolve(site.fleet.run)
     with ready(config, 1):
         made = given.experiment(config)
-        yield Work(without_rows(made)), greeting(made, identity.objects(made, None))
+        hello = greeting(made, identity.objects(made, None))
+        made = only_samples_of(without_rows(made), numbers)
+        forget()
+        yield Work(made), hello
 
 
 def in_thread(work: Work, target: Callable[..., None], *given: Any) -> threading.Thread:
@@ -215,11 +220,8 @@ def play_clients(site: Site, out: Path | None = None) -> None:
 
     What they remember is kept in `out`.
     """
-    with built(site) as (work, hello):
-        numbers = [name.number for name in site.node.names]
-        unknown = [i for i in numbers if i >= work.topology.clients]
-        if unknown:
-            raise FleetError(f"client {unknown[0]} is none of the {work.topology.clients} clients of this run")
+    numbers = [name.number for name in site.node.names]
+    with built(site, numbers) as (work, hello):
         cells = sorted({int(work.topology.cell[i]) for i in numbers})
         problems, threads, kept = list[BaseException](), list[threading.Thread](), site.memory(work, hello, out)
         for cell in cells:
