@@ -3,6 +3,7 @@ import io
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 from fedge.cli import plain
 from fedge.view import hierarchy, tables, terminal
@@ -68,6 +69,22 @@ def test_a_table_that_does_not_fit_becomes_blocks():
     assert tables.table(needed - 1, heads, rows, caption="over seeds").plain.splitlines() == [
         "fedavg", "  final accuracy  63.3%", "  sent MB         46", "sdfeel", "  final accuracy  61.9%", "over seeds",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [20, 79, 80, 81, 90, 100, 120])
+def test_no_line_of_a_table_is_cut_off(width):
+    """The results of a comparison to a target: the heads are wrapped before a column is lost."""
+    heads = ["algorithm", "final accuracy", "test loss", "accuracy 0.3", "simulated s", "sent MB", "client steps/s",
+             "wall s"]  # fmt: skip
+    row = ["hierfavg", "60.5%", "1.5559", "not reached", "18.8", "65", "442", "12.3"]
+    console = Console(width=width, file=io.StringIO())
+    console.print(tables.table(width, heads, [row]))
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= width or "━" not in lines[0]
+    for cell in row:
+        assert sum(cell in line for line in lines) == 1
+    if width == 120:
+        assert sum("client steps/s" in line for line in lines) == 1  # in one piece where there is room
 
 
 def test_the_end_says_when_a_run_was_best():

@@ -16,11 +16,15 @@ def table(
     """Return what is to be printed on so many columns: the first `left` columns are words, the others numbers."""
     columns = list(zip(heads, *rows, strict=True))
     least = [max([*map(len, cells), *map(len, head.split())], default=0) for head, *cells in columns]
-    if 1 + sum(least) + BORDER * len(heads) > width:
+    spare = width - (1 + sum(least) + BORDER * len(heads))
+    if spare < 0:
         return Text("\n".join([blocks(heads, rows), *([caption] if caption else [])]))
     drawn = Table(caption=caption, caption_justify="left")
     for number, (head, size) in enumerate(zip(heads, least, strict=True)):
-        drawn.add_column(head, justify="left" if number < left else "right", min_width=size)
+        more = max(len(head) - size, 0)  # so that the head is one line, if there is room
+        more = more if more <= spare else 0
+        spare -= more
+        drawn.add_column(head, justify="left" if number < left else "right", width=size + more)
     for row in rows:
         drawn.add_row(*map(Text, row))
     return drawn
