@@ -40,13 +40,26 @@ def predicted(made):
 
 
 CASES = {  # cells are unequal throughout: 7 clients in 3, with different numbers of samples
-    "fedavg": {"algorithm": "fedavg", "participation": 0.6, "server": "adam"},
+    "fedavg": {"algorithm": "scaffold", "participation": 0.6, "server": "adam", "codec": "topk:0.1"},
     "hierfavg": {"momentum": 0.9, "codec": "qsgd8", "down_codec": "int8", "cloud_codec": "qsgd4", "prox": 0.5},
-    "rules": {"edge_rule": "median", "cloud_rule": "median", "participation": 0.7, "server": "momentum"},
+    "rules": {
+        "edge_rule": "median",
+        "cloud_rule": "median",
+        "participation": 0.7,
+        "server": "momentum",
+        "prox": 0.5,
+        "prox_anchor": "cloud",
+        "down_codec": "int8",
+    },
     "hist": {"algorithm": "hist", "cells": 3, "codec": "qsgd8", "edge_server": "yogi"},  # 300 units and 10 biases
     "sdfeel": {"algorithm": "sdfeel", "graph": "path", "gossip": 2, "codec": "int8", "edge_server": "momentum"},
     "hiersfl": {"algorithm": "hiersfl", "momentum": 0.9, "codec": "int8"},
-    "hiersfl one after the other": {"algorithm": "hiersfl_v2", "participation": 0.7, "prox": 0.5},
+    "hiersfl one after the other": {
+        "algorithm": "hiersfl_v2",
+        "participation": 0.7,
+        "prox": 0.5,
+        "prox_anchor": "cloud",
+    },
     "hiersfl with copies": {"algorithm": "hiersfl", "server_copies": "per_client", "momentum": 0.9},
     "hiersfl without client stages": {"algorithm": "hiersfl", "cut": "0"},
     "batchnorm on both sides": {
@@ -58,17 +71,9 @@ CASES = {  # cells are unequal throughout: 7 clients in 3, with different number
         "lr": 0.01,
     },
     "hist in groups": {"algorithm": "hist", "submodels": 2, "prox": 0.5, "prox_anchor": "cloud"},
-    "scaffold": {"algorithm": "scaffold", "participation": 0.6, "codec": "topk:0.1"},
     "scaffold at edges": {"correction": "scaffold", "codec": "qsgd8", "participation": 0.7, "server": "adam"},
     "scaffold without a cloud": {"algorithm": "sdfeel", "correction": "scaffold", "graph": "path"},
     "mtgc": {"algorithm": "mtgc", "codec": "topk:0.2", "prox": 0.5, "prox_anchor": "cloud"},
-    "held to the cloud's model": {"prox": 0.5, "prox_anchor": "cloud", "participation": 0.7, "down_codec": "int8"},
-    "a half held to the cloud's": {
-        "algorithm": "hiersfl",
-        "prox": 0.5,
-        "prox_anchor": "cloud",
-        "participation": 0.7,
-    },
 }
 
 
