@@ -8,6 +8,7 @@ import pytest
 from fedge.cost.clock import Clock, Rates
 from fedge.experiment.build import experiment
 from fedge.experiment.config import Config
+from fedge.fleet.account import Account
 from fedge.fleet.forecast import FREE, Parts, forecast, parts_of
 
 KEYS = {"clients": 4, "cells": 2, "local_steps": 2, "data": "fashion-mini", "rounds": 9}
@@ -33,7 +34,8 @@ def test_rates_are_learned_and_later_rounds_follow(algorithm):
     assert ("edge_bps" in found.rates) == (algorithm == "sdfeel")
     np.testing.assert_allclose([found.predicted, found.measured], np.median(seconds[3:]), rtol=1e-6)
     assert len(found.lines()) == 2
-    assert forecast(made, 0, parts[:2], seconds[:2]) is None
+    for few in range(3):  # also a run that was resumed when it was over, or with one round left
+        assert forecast(made, 0, parts[:few], seconds[:few]) is None
 
 
 def test_a_round_is_divided_by_what_its_slowest_edge_says():
@@ -44,3 +46,9 @@ def test_a_round_is_divided_by_what_its_slowest_edge_says():
     assert parts_of(3.2, said) == pytest.approx(Parts(1.0, 1.5, 0.5, 0.2))
     assert parts_of(3.2, [{"seconds": 3.0, "client_seconds": "long"}]) is None
     assert parts_of(3.2, []) is None
+
+
+def test_an_account_of_no_round_says_so():
+    account = Account(2, 2, {"edge_to_cloud": 0}, {}, [], 0.0)
+    assert account.lines() == ["no round was left to be made"]
+    assert account.agrees

@@ -45,6 +45,8 @@ class Account:
 
     def lines(self) -> list[str]:
         """Return a table that people read."""
+        if not self.seconds:
+            return ["no round was left to be made"]
         rows = [("bytes of rounds " + f"{self.first + 1}–{self.done}", "predicted", "payload", "framing")]
         for tier, count in self.tiers():
             size = self.predicted.get(tier)

@@ -78,8 +78,8 @@ def forecast(made: Experiment, first: int, parts: Sequence[Parts | None], second
     """Learn from rounds of a fleet, the first of which was `first`, and predict the others; None where too few are."""
     count = max(1, (len(seconds) - 1) // 4)
     learned, ahead = range(1, 1 + count), range(1 + count, len(seconds))
-    known = {n: own for n in learned if (own := parts[n]) is not None}
-    if not ahead or not known:
+    known = {n: own for n in learned if (own := parts[n]) is not None} if ahead else {}
+    if not known:
         return None
     found = dict[str, Any]()
     for part, key in RATES.items():
