@@ -9,7 +9,8 @@ from fedge.cli.fleet import describe
 from fedge.errors import FleetError
 from fedge.experiment.fleet_file import fleet_of, read_fleet
 from fedge.fleet.folders import default_folder, every_node, make_folders, renew, revoke
-from fedge.fleet.up import TEMPORARY, carried
+from fedge.fleet.temporary import Temporary
+from fedge.fleet.up import carried
 from fedge.net.identity import AUTHORITY_KEY, Authority, Credentials
 from fedge.net.names import CLOUD, OPERATOR, client, edge
 
@@ -95,11 +96,24 @@ def test_the_key_of_the_authority_may_lie_elsewhere(tmp_path):
 
 def test_an_authority_for_one_time_is_not_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with carried(EXAMPLE, None) as place:
+    with carried(EXAMPLE, None) as (place, left):
         assert Credentials.load(place / "cloud").names == (CLOUD,)
         assert not list(place.parent.glob(f"**/{AUTHORITY_KEY}"))
-        assert (place.parent / TEMPORARY).exists()
-    assert not place.parent.exists()
+        Temporary.of(left).remove()  # as who was started does, when this process was killed
+        assert not place.parent.exists()
+
+
+def test_nobody_removes_a_folder_of_the_users(tmp_path):
+    made = tmp_path / "fedge-fleet-mine"
+    make_folders(EXAMPLE, made / "nodes")
+    for mark in ("", "token"):
+        (made / ".temporary").write_text(mark)
+        (tmp_path / ".temporary").write_text(mark)
+        with carried(EXAMPLE, made / "nodes") as (place, left):
+            assert (place, left) == (made / "nodes", "")
+        for words in (left, f":{made}", f"other:{made}", f"token:{tmp_path}"):
+            Temporary.of(words).remove()
+    assert Credentials.load(made / "nodes/cloud").names == (CLOUD,)
 
 
 def test_what_is_said_of_each_folder():

@@ -17,7 +17,8 @@ from fedge.cli.common import Format, Out, Output, folder_of, guarded, stop_reque
 from fedge.errors import DivergenceError, FleetError, StoppedError
 from fedge.experiment.fleet_file import read_fleet
 from fedge.fleet import folders, nodes
-from fedge.fleet.up import end_with_parent, up
+from fedge.fleet.temporary import Temporary
+from fedge.fleet.up import WITH_PARENT, end_with_parent, up
 from fedge.net.identity import Credentials
 from fedge.net.watched import watched
 from fedge.runner import record
@@ -29,7 +30,7 @@ app = typer.Typer()
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="the node's folder, which fedge fleet init made")]
 Log = Annotated[Path | None, typer.Option("--log", metavar="FILE", help="append what happens, as lines of JSON")]
 Metrics = Annotated[str | None, typer.Option("--metrics", metavar="PORT", help="serve metrics for Prometheus")]
-Parent = Annotated[bool, typer.Option("--with-parent", hidden=True)]
+Parent = Annotated[str | None, typer.Option(WITH_PARENT, hidden=True)]
 Resume = Annotated[Path | None, typer.Option("--resume", metavar="DIR", help="continue the run in DIR")]
 
 
@@ -57,12 +58,12 @@ def few_arenas() -> None:
 
 
 @contextlib.contextmanager
-def playing(site: nodes.Site, log: Path | None, metrics: str | None, parent: bool) -> Iterator[None]:
+def playing(site: nodes.Site, log: Path | None, metrics: str | None, parent: str | None) -> Iterator[None]:
     """Be watched while a role is played; gRPC itself says nothing, since whatever it refuses is told in a sentence."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     few_arenas()
-    if parent and site.own.folder is not None:
-        end_with_parent(site.own.folder)
+    if parent is not None:
+        end_with_parent(Temporary.of(parent))
     with watched(site.me, site.status, log, metrics):
         yield
 
@@ -71,7 +72,7 @@ def playing(site: nodes.Site, log: Path | None, metrics: str | None, parent: boo
 @app.command("monitor")
 def lead_command(
     folder: Folder, out: Out = None, resume: Resume = None, log: Log = None, metrics: Metrics = None,
-    parent: Parent = False,
+    parent: Parent = None,
 ) -> None:  # fmt: skip
     """Lead a fleet, or listen to one that has no cloud; a run that is in --out already is gone on with."""
     ticker = FleetTicker()
@@ -88,7 +89,7 @@ def lead_command(
 
 @app.command("edge")
 def edge_command(
-    folder: Folder, out: Out = None, log: Log = None, metrics: Metrics = None, parent: Parent = False
+    folder: Folder, out: Out = None, log: Log = None, metrics: Metrics = None, parent: Parent = None
 ) -> None:
     """Be an edge, between clients and the cloud or other edges. --out keeps its own model, and what it remembers."""
     with guarded():
@@ -99,7 +100,7 @@ def edge_command(
 
 @app.command("client")
 def client_command(
-    folder: Folder, out: Out = None, log: Log = None, metrics: Metrics = None, parent: Parent = False
+    folder: Folder, out: Out = None, log: Log = None, metrics: Metrics = None, parent: Parent = None
 ) -> None:
     """Be one client, or several of one process. --out keeps what they remember, which is otherwise kept in DIR."""
     with guarded():

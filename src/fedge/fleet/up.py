@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from fedge.errors import FleetError
 from fedge.experiment.build import Experiment
@@ -24,6 +24,7 @@ from fedge.fleet import folders
 from fedge.fleet.account import Account, account_of
 from fedge.fleet.leader import Leader
 from fedge.fleet.nodes import Leading, Site, alone, lead
+from fedge.fleet.temporary import Temporary, temporary
 from fedge.fleet.work import Work
 from fedge.net.fleet import Fleet, Node
 from fedge.net.gather import LeavingError, Patience
@@ -36,7 +37,6 @@ from fedge.runner.signals import StopRequest
 
 ACCOUNT = "fleet.json"  # in the run folder
 WITH_PARENT = "--with-parent"
-TEMPORARY = ".temporary"  # says of a folder that the keys in it are for one time
 LEAVE = 5.0  # seconds for children to end by themselves, once they were told; they hold nothing that would be lost
 LOOK = 0.2
 log = logging.getLogger(__name__)
@@ -44,15 +44,14 @@ Ended = Callable[[str, set[Name]], set[Name]]
 """(what has ended and why, all that are lost) → others that are then of no use"""
 
 
-def end_with_parent(folder: Path) -> None:
+def end_with_parent(left: Temporary) -> None:
     """End this process as soon as its parent has ended, and standard input with it; a parent that was killed has left
-    the keys that it made for this time only."""
+    the keys that it made for this time only, if it made any."""
 
     def wait() -> None:
         while os.read(0, 1024):
             pass
-        if (place := folder.parent.parent / TEMPORARY).exists():
-            shutil.rmtree(place.parent, ignore_errors=True)
+        left.remove()
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True, name="parent").start()
@@ -69,7 +68,7 @@ def up(
     assert leader is not None
     require_free(fleet)
     with carried(fleet, nodes) as place, contextlib.ExitStack() as stack:
-        leading = Leading(Site(fleet, leader, Credentials.load(place / leader.label)), told)
+        leading = Leading(Site(fleet, leader, Credentials.load(place.nodes / leader.label)), told)
         others = Others(fleet, leading, place, log_file, stack)
         listeners = [others, *([] if listener is None else [listener])]
         try:
@@ -86,7 +85,7 @@ class Others(Listener):
     """These are the processes that a leader starts, once it listens and has a folder for what they remember."""
 
     def __init__(
-        self, fleet: Fleet, leading: Leading, place: Path, log_file: Path | None, stack: contextlib.ExitStack
+        self, fleet: Fleet, leading: Leading, place: Carried, log_file: Path | None, stack: contextlib.ExitStack
     ) -> None:
         self._fleet, self._leading, self._place, self._log, self._stack = fleet, leading, place, log_file, stack
         self.folder: Path | None = None  # of the run
@@ -137,23 +136,29 @@ def require_free(fleet: Fleet) -> None:
             ) from None
 
 
+class Carried(NamedTuple):
+    """This is the folder of the nodes' folders, and what is to be removed of it if this process is killed."""
+
+    nodes: Path
+    left: str = ""
+
+
 @contextlib.contextmanager
-def carried(fleet: Fleet, nodes: Path | None) -> Iterator[Path]:
+def carried(fleet: Fleet, nodes: Path | None) -> Iterator[Carried]:
     """Give the folder of the nodes' folders: what `fedge fleet init` has made, or one for this time only."""
     made = nodes or folders.default_folder(fleet)
     if nodes is not None or all((made / node.label / folders.FILE).exists() for node in fleet.nodes):
-        yield made
+        yield Carried(made)
         return
-    with tempfile.TemporaryDirectory(prefix="fedge-fleet-", ignore_cleanup_errors=True) as temporary:
-        (Path(temporary) / TEMPORARY).touch()
-        place = Path(temporary) / "nodes"
+    with temporary() as own:
+        place = own.folder / "nodes"
         folders.make_folders(fleet, place, days=7, lasting=False)
-        yield place
+        yield Carried(place, str(own))
 
 
 @contextlib.contextmanager
 def children(
-    nodes: list[Node], place: Path, log_file: Path | None, outs: Mapping[str, Path], ended: Ended
+    nodes: list[Node], place: Carried, log_file: Path | None, outs: Mapping[str, Path], ended: Ended
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Run each node in a process of its own until the block ends; some keep what they remember in a folder."""
     found: list[subprocess.Popen[bytes]] = []
@@ -173,9 +178,9 @@ def children(
             _take_down(found, leave)
 
 
-def _start(node: Node, place: Path, said: Path, log_file: Path | None, kept: Path | None) -> subprocess.Popen[bytes]:
+def _start(node: Node, place: Carried, said: Path, log_file: Path | None, kept: Path | None) -> subprocess.Popen[bytes]:
     out = None if kept is None else str(kept.absolute())
-    words = [*folders.start_words(node, str(place / node.label), out)[1:], WITH_PARENT]
+    words = [*folders.start_words(node, str(place.nodes / node.label), out)[1:], f"{WITH_PARENT}={place.left}"]
     if log_file is not None:
         words += ["--log", str(log_file)]
     with said.open("wb") as errors:
