@@ -66,13 +66,19 @@ class Commands(typer.core.TyperGroup):
             if not str(problem) or type(problem).__name__ == "NoArgsIsHelpError":
                 problem.show()  # the help, to whoever gave no words at all
             else:
-                from fedge.cli.misread import answer
-
-                print(f"fedge: {answer(problem, words)}", file=sys.stderr)
+                _explain(problem, words)
             code = ConfigError.exit_code
         except typer.Abort:
             code = 130
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _explain(problem: Any, words: list[str]) -> None:
+    """Say in one sentence what is wrong with words that the parser cannot read."""
+    from fedge.cli.misread import answer
+
+    with contextlib.suppress(typer.Exit):  # what the sentence is made of could not be imported, which was said
+        print(f"fedge: {answer(problem, words)}", file=sys.stderr)
 
 
 def load(name: str) -> Any:

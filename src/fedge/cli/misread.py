@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from fedge.algorithms import ALGORITHMS
 from fedge.cli import COMMANDS
+from fedge.cli.common import importing
 from fedge.errors import brief
 
 
@@ -14,9 +16,9 @@ def answer(problem: Any, words: list[str]) -> str:
     complaint = " ".join(problem.format_message().split())
     hint = f"`fedge {words[0]} --help`" if words[0] in COMMANDS else "`fedge --help`"
     if complaint.startswith("No such option"):
-        return _no_option(complaint, words, hint)
+        return _no_option(problem, words, hint)
     if complaint.startswith("No such command"):
-        return _no_command(complaint, words, hint)
+        return _no_command(complaint, words)
     if found := re.match(r"Missing \w+ '([^']+)'\.?(?: Choose from:? (.+))?", complaint):
         return f"{found[1]} is missing; " + (f"give one of: {found[2]}" if found[2] else f"{hint} says what it takes")
     if found := re.match(r"Option '([^']+)' requires", complaint):
@@ -28,32 +30,39 @@ def answer(problem: Any, words: list[str]) -> str:
     return complaint
 
 
-def _no_option(complaint: str, words: list[str], hint: str) -> str:
-    from fedge.experiment.config import all_fields
-    from fedge.experiment.other_names import KEY_OF
+def _no_option(problem: Any, words: list[str], hint: str) -> str:
+    from fedge.experiment.other_names import KEYS_OF
 
+    with importing():
+        from fedge.experiment.config import all_fields
+    refused = problem.option_name  # of a word with one dash, the parser names its first letter
     for word, value in zip(words, [*words[1:], "VALUE"], strict=True):
         option, equals, given = word.partition("=")
-        key = option.lstrip("-").replace("-", "_")
-        if option.startswith("-") and f"No such option: {option}" in complaint:
-            if (key := KEY_OF.get(key, key)) in all_fields():
-                return f"{option} is no option but a key; write {key}={brief(given if equals else value)}"
-            near = re.search(r"--[\w-]+(?=[,)?]|$)", complaint.partition(option)[2])
-            return f"{option} is no option here; " + (f"did you mean {near[0]}?" if near else f"{hint} lists them")
-    return complaint
+        name = option.lstrip("-")
+        if option.startswith("-") and refused in (option, option[:2]):
+            key = name.replace("-", "_")
+            if keys := [one for one in KEYS_OF.get(key, [key]) if one in all_fields()]:
+                written = " or ".join(f"{one}={brief(given if equals else value)}" for one in keys)
+                return f"{option} is no option but a key; write {written}"
+            own = [f"--{name}"] if f"--{name}" in _options(problem.ctx) else problem.possibilities
+            return f"{option} is no option here; " + (f"did you mean {own[0]}?" if own else f"{hint} lists them")
+    return " ".join(problem.format_message().split())
 
 
-def _no_command(complaint: str, words: list[str], hint: str) -> str:
-    from fedge.algorithms import ALGORITHMS
+def _options(context: Any) -> list[str]:
+    return [option for one in context.command.params for option in one.opts]
 
-    for word in words:
-        if word.lower() in ALGORITHMS:
-            return f"{word} is an algorithm; write fedge run {word}"
+
+def _no_command(complaint: str, words: list[str]) -> str:
     found = re.match(r"No such command '(.*?)'\.?(?: Did you mean '?([\w-]+)'?)?", complaint)
     if found is None:
         return complaint
-    meant = f"did you mean '{found[2]}'?" if found[2] else f"{hint} lists them"
-    return f"'{brief(found[1])}' is no command; {meant}"
+    group = words[0] if words[0] in COMMANDS else ""
+    command, name = {"": "run", "cost": "cost run", "theory": "theory estimate"}.get(group), found[1].lower()
+    if command and name in ALGORITHMS:
+        return f"{name} is an algorithm; write fedge {command} {name}"
+    meant = f"did you mean '{found[2]}'?" if found[2] else f"`{f'fedge {group}'.strip()} --help` lists them"
+    return f"'{brief(found[1])}' is no command" + (f" of fedge {group}; " if group else "; ") + meant
 
 
 def _given(option: str, words: list[str]) -> str:

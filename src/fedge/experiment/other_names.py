@@ -12,9 +12,10 @@ OTHERS = {
     "clients": "num_clients n_clients nclients users num_users n_users devices_total num_devices workers num_workers",
     "codec": "compression compressor quantization quantisation",
     "concentration": "alpha dirichlet dirichlet_alpha",
+    "cut": "split split_layer cut_layer",
     "data": "dataset data_set",
     "edge_rounds": "tau2 edge_epochs edge_iterations num_edge_rounds group_rounds",
-    "gossip": "gossip_steps gossip_rounds consensus_steps",
+    "gossip": "alpha gossip_steps gossip_rounds consensus_steps",
     "graph": "topology",
     "local_steps": "tau1 tau local_epochs local_iterations local_updates num_local_steps steps",
     "lr": "learning_rate learningrate eta step_size stepsize client_lr local_lr eta_l",
@@ -29,11 +30,14 @@ OTHERS = {
     "target": "target_accuracy",
     "weight_decay": "wd l2 decay",
 }
-KEY_OF = {other: key for key, others in OTHERS.items() for other in others.split()}
+KEYS_OF = {  # mostly one: but α is of Dirichlet and of SD-FEEL, and both data and models are split
+    other: [key for key, others in OTHERS.items() if other in others.split()]
+    for other in " ".join(OTHERS.values()).split()
+}
 
 
 def key_suggestion(given: str, known: Iterable[str]) -> str:
     """Return `; did you mean 'lr'?` for what a key is called elsewhere or nearly called here, or nothing."""
     known = list(known)
-    key = KEY_OF.get(given.lower().replace("-", "_"))
-    return f"; did you mean '{key}'?" if key in known else suggestion(given, known)
+    keys = [key for key in KEYS_OF.get(given.lower().replace("-", "_"), ()) if key in known]
+    return f"; did you mean {' or '.join(map(repr, keys))}?" if keys else suggestion(given, known)
