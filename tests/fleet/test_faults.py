@@ -262,7 +262,7 @@ def test_an_edge_that_is_killed_between_two_exchanges_goes_on_from_what_it_kept(
         if me != edge(1):
             once(cell, GossipEdge)
             return
-        stop, cell.hub.stop = cell.hub.stop, lambda reason: None  # who is killed says nothing
+        stop, cell.hub.stop = cell.hub.stop, lambda reason, quietly: None  # who is killed says nothing
         with pytest.raises(KilledError):
             once(cell, Mortal)
         cell.hub._stopping = "killed"  # its threads dial nobody again, and all of its links are cut

@@ -3,7 +3,7 @@
 import pytest
 
 from fedge.experiment.fleet_file import fleet_of
-from fedge.fleet.up import idle_edges
+from fedge.fleet.up import idle_nodes
 from fedge.fleet.work import Work
 from fedge.net.names import client, edge
 from tests.helpers import small
@@ -18,7 +18,8 @@ pytest.importorskip("grpc")
         ("hierfavg", {"edge": 0.5}, [client(0)], set()),
         ("hierfavg", {"edge": 0.5}, [client(0), client(1)], None),
         ("hierfavg", {"edge": 0.5, "cloud": 0.5}, [client(0), client(1)], {edge(0)}),
-        ("hierfavg", {"edge": 0.5, "cloud": 0.5}, [edge(0)], set()),
+        ("hierfavg", {"edge": 0.75, "cloud": 0.5}, [client(0)], {edge(0), client(1)}),
+        ("hierfavg", {"edge": 0.5, "cloud": 0.5}, [edge(0)], {client(0), client(1)}),
         ("hierfavg", {"edge": 0.5, "cloud": 0.5}, [edge(0), client(2), client(3)], None),
         ("fedavg", {"edge": 0.5}, [client(0), client(1)], set()),
         ("fedavg", {"edge": 0.5}, [client(0), client(1), client(2)], None),
@@ -32,4 +33,4 @@ def test_a_fleet_goes_on_where_its_quorums_can_be_met(tmp_path, algorithm, quoru
     keys = {"algorithm": algorithm, "clients": 4}
     keys |= {"cells": 1} if algorithm == "fedavg" else {"cells": 2, "assign": str(cells)}
     fleet = fleet_of({"run": keys, "quorum": quorum}, "idle")
-    assert idle_edges(fleet, Work(small(**keys)), set(lost)) == idle
+    assert idle_nodes(fleet, Work(small(**keys)), set(lost)) == idle

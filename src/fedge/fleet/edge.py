@@ -86,12 +86,13 @@ def plain(counts: Counts) -> dict[str, dict[str, list[int]]]:
 
 
 def serve(edge: Edge, uplink: Uplink) -> None:
-    """Answer the cloud until it says that all is done."""
-    hub = edge.cell.hub
+    """Answer the cloud until it says that all is done; clients of an edge that ends before dial it again."""
+    hub, over = edge.cell.hub, False
     try:
         for message in uplink.messages():
             uplink.send(edge.answer(message))
+        over = True
     except LeavingError:
         return
     finally:
-        hub.stop(f"{hub.me.words} has ended")
+        hub.stop(f"{hub.me.words} has ended", quietly=not over)

@@ -166,15 +166,16 @@ def serve(
     hub, first = node.cell.hub, 0 if kept is None else kept.restore(node)
     node.expect(first)
     listen()
-    ended = threading.Event()
+    over = False
     for dialling in dial:
         threading.Thread(target=_stay_connected, args=(hub, dialling), daemon=True).start()
-    uplink = None
+    uplink, listening = None, threading.Thread()
     if monitor is not None:
         uplink = Uplink(monitor, _nothing, again=4)
         if first:
             uplink.send(node.report(first - 1))  # which may have been lost
-        threading.Thread(target=_listen, args=(uplink, hub, ended), daemon=True).start()
+        listening = threading.Thread(target=_listen, args=(uplink, hub), daemon=True)
+        listening.start()
     hub.progress.rounds = rounds
     try:
         for index in range(first, rounds):
@@ -183,16 +184,18 @@ def serve(
                 kept.save(node, index + 1)
             if uplink is not None:
                 uplink.send(node.report(index))
-        linger = LINGER if uplink is None else node.patience.deadline
+        linger = node.patience.deadline if listening.is_alive() else LINGER
         end = time.monotonic() + linger
-        while not ended.wait(LOOK) and time.monotonic() < end:
+        while not hub.leaving and time.monotonic() < end:
+            hub.wait(hub.changes, LOOK)
             node.catch_up()
             if uplink is not None and uplink.connected:
                 end = time.monotonic() + linger
+        over = True
     except LeavingError:
         pass
     finally:
-        hub.stop(f"{hub.me.words} has ended")
+        hub.stop(f"{hub.me.words} has ended", quietly=not over)  # clients of an edge that is restarted dial it again
 
 
 def _stay_connected(hub: Hub, dialling: Dialling) -> None:
@@ -213,20 +216,19 @@ def _stay_connected(hub: Hub, dialling: Dialling) -> None:
         link.channel.close()
 
 
-def _listen(uplink: Uplink, hub: Hub, ended: threading.Event) -> None:
-    """Hear from the monitor when all is over; an edge goes on without one, and dials it again."""
+def _listen(uplink: Uplink, hub: Hub) -> None:
+    """Hear from the monitor when all is over; an edge goes on without one, and dials it again unless it was refused."""
     while not hub.leaving:
         try:
             for _ in uplink.messages():
                 pass
             hub.stop("the monitor says that the run is over")
-            break
+            return
         except FleetError as problem:
             if not hub.leaving:
                 log.warning("%s goes on without the monitor: %s", hub.me.words, problem)
             if "refuses" in str(problem):
-                break
-    ended.set()
+                return
 
 
 def _nothing(head: Head) -> Form:

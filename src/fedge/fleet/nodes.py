@@ -17,7 +17,7 @@ import jax
 
 from fedge.data.own_data import forget
 from fedge.engine import Engine
-from fedge.errors import FleetError
+from fedge.errors import DivergenceError, FleetError
 from fedge.experiment.build import Experiment
 from fedge.fleet import client as client_role
 from fedge.fleet import edge as edge_role
@@ -170,15 +170,17 @@ def lead(
     listener: Listener | Sequence[Listener] | None = None, stop: StopRequest | None = None,
 ) -> Result:  # fmt: skip
     """Make the run that a fleet is there for, and tell its nodes when it is over."""
-    reason = "the run was given up"
+    over = False
     try:
         again = {"resume": resume} if resume is not None else {"out": out}
         result = run(None if resume else dict(fleet.run), cache=leading, listener=listener, stop=stop, **again)
-        reason = OVER
+        over = True
+    except DivergenceError:
+        over = True
+        raise
     finally:
-        if leading.hub is not None:
-            over = reason == OVER
-            leading.hub.stop(reason, quietly=not over and leading.hub.me == MONITOR)  # edges go on without a monitor
+        if leading.hub is not None:  # nodes wait for a leader that was stopped
+            leading.hub.stop(OVER if over else "the run was given up", quietly=not over)
     return result
 
 

@@ -101,7 +101,7 @@ class Others(Listener):
     def ended(self, said: str, lost: set[Name]) -> set[Name]:
         """Go on without processes that have ended, which nobody starts again, or end where they are needed."""
         assert self._leading.leader is not None
-        idle = idle_edges(self._fleet, self._leading.leader.work, lost)
+        idle = idle_nodes(self._fleet, self._leading.leader.work, lost)
         if idle is not None:
             log.warning("%s; the others go on", said)
             return idle
@@ -111,14 +111,17 @@ class Others(Listener):
         return set()
 
 
-def idle_edges(fleet: Fleet, work: Work, lost: set[Name]) -> set[Name] | None:
-    """Return the edges that have too few clients without those that are lost; None where too few edges are left."""
+def idle_nodes(fleet: Fleet, work: Work, lost: set[Name]) -> set[Name] | None:
+    """Return the edges that have too few clients without those that are lost, and clients of edges that are gone; None
+    where too few edges are left."""
     of_clients, of_edges = (Patience(quorum=share) for share in (fleet.quorum.edge, fleet.quorum.cloud))
     roster = [[client(int(i)) for i in own] for own in work.topology.roster]
     idle = {edge(n) for n, own in enumerate(roster) if len({*own} - lost) < of_clients.enough(len(own))}
     gone = idle | {name for name in lost if name.role == "edge"}
     few = len(roster) - len(gone) < of_edges.enough(len(roster))
-    return None if few or (gone and work.algorithm.gossip is not None) else idle - lost
+    if few or (gone and work.algorithm.gossip is not None):
+        return None
+    return (idle | {name for n, own in enumerate(roster) if edge(n) in gone for name in own}) - lost
 
 
 def require_free(fleet: Fleet) -> None:
