@@ -185,6 +185,11 @@ class Answer:
         }
 
     def to_json(self) -> dict[str, Any]:
+        """Return what `answer.json` holds; it is reckoned once, for on the network of a file that takes seconds."""
+        return self._json
+
+    @cached_property
+    def _json(self) -> dict[str, Any]:
         target = next(iter(self.trials.values())).target
         order = sorted(self.trials, key=lambda n: (n not in self.reached, self._price(n) if n in self.reached else 0))
         return {
@@ -229,8 +234,9 @@ class Answer:
         }
 
     def write(self) -> None:
-        files.write_json(self.out / ANSWER, self.to_json())
+        """Write the answer down; `answer.json` comes last, for whoever sees it looks for the other file."""
         files.write_bytes(self.out / SETTINGS, self.csv().encode())
+        files.write_json(self.out / ANSWER, self.to_json())
 
     def csv(self) -> str:
         """Write every setting that was tried as a line of CSV."""

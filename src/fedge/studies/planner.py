@@ -86,7 +86,7 @@ def plan(
             record.claim(folder, PLANNED)
             files.write_json(folder / PLANNED, {
                 "question": wanted, "sha256": digest_of(canonical(wanted)), "made_with": planner.made_with,
-                "begun": now(),
+                "higher_is_better": planner.candidates[0][1].target.higher_is_better, "begun": now(),
             })  # fmt: skip
         else:
             _require_same(folder, planner.made_with)

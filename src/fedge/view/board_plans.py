@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from fedge.runner.record import RUN, RUNNING
-from fedge.studies.answer import ANSWER
+from fedge.studies.answer import ANSWER, SETTINGS
 from fedge.studies.stored_plan import PLANNED
 from fedge.studies.trials import TRIALS
 from fedge.view.page_data import DEPTH, damage
 from fedge.view.plan_page import plan_page
-from fedge.view.plan_words import cost_of
+from fedge.view.plan_words import cost_of, typed
 
-OF_A_PLAN = (PLANNED, TRIALS, ANSWER)
+OF_A_PLAN = (PLANNED, TRIALS, SETTINGS, ANSWER)
 POINTS = 16  # of a sparkline
 
 
@@ -64,7 +64,7 @@ def plan_row(folder: Path, name: str) -> dict[str, Any]:
     }  # fmt: skip
     try:
         found = plan_page(folder)
-        asked = [f"{key}={value}"[:80] for key, value in found["asked"].items()][:40]
+        asked = [pair[:80] for pair in typed(found["asked"])][:40]
         pick = found["answer"] and found["answer"]["recommended"]
         best = best_so_far(found)
         return row | {
@@ -84,6 +84,4 @@ def best_so_far(found: Mapping[str, Any]) -> list[float]:
     for one in found["race"]:
         seconds, values = one["columns"].get("simulated_seconds", []), one["columns"].get(target["metric"], [])
         tests += [(s, v) for s, v in zip(seconds, values, strict=False) if s is not None and v is not None]
-    values = [value for _, value in sorted(tests)]
-    falls = bool(values) and target["value"] is not None and values[0] > target["value"]
-    return list(accumulate(values, min if falls else max))
+    return list(accumulate((value for _, value in sorted(tests)), max if target["higher"] else min))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections import Counter
 from collections.abc import Mapping
@@ -46,20 +47,31 @@ def ask(asked: Mapping[str, Any], metric: str) -> str:
 
 
 def target_of(asked: Mapping[str, Any]) -> float | None:
+    """Return the value to reach; None where somebody has put something else there."""
     try:
-        return float(asked["target"])
-    except (KeyError, TypeError, ValueError):
+        value = float(asked["target"])
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
+    return value if math.isfinite(value) else None
 
 
 def command(asked: Mapping[str, Any]) -> str | None:
     """Return what to type to ask the same again, into a new folder; None where only Python can."""
     if "custom" in asked.values():
         return None
+    return shlex.join(["fedge", "plan", *typed(asked)])
+
+
+def typed(asked: Mapping[str, Any]) -> list[str]:
+    """Write the question as it is typed: lr=0.02,0.05."""
     said = {key: value if isinstance(value, list) else [value] for key, value in asked.items()}
-    pairs = (f"{key}={','.join(str(v).lower() if isinstance(v, bool) else str(v) for v in values)}"
-             for key, values in said.items())  # fmt: skip
-    return shlex.join(["fedge", "plan", *pairs])
+    return [f"{key}={','.join(str(v).lower() if isinstance(v, bool) else str(v) for v in values)}"
+            for key, values in said.items()]  # fmt: skip
+
+
+def count(number: int, noun: str) -> str:
+    """Write how many there are: 1 setting, 2 settings."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 # What came of it, as answer.json has it
