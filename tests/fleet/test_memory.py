@@ -48,16 +48,33 @@ def test_what_was_known_before_a_turn_is_found_and_what_came_after_it_is_undone(
         assert list((tmp_path / "client-0").iterdir()) == []
 
 
-@pytest.mark.parametrize("harm", ["damaged", "of another run"])
-def test_what_cannot_be_read_or_is_anothers_is_forgotten(tmp_path, harm, caplog):
-    Entries(Keeping(tmp_path, "run"), "client-0", 1, 2).keep(0, named(0))
-    (file,) = (tmp_path / "client-0").iterdir()
-    if harm == "damaged":
-        file.write_bytes(file.read_bytes()[:-1])
-    again = Entries(Keeping(tmp_path, "run" if harm == "damaged" else "other"), "client-0", 1, 2)
-    assert again.before(1) is None
+def test_what_was_known_after_a_turn_is_there_until_it_is_made_again(tmp_path):
+    """A client is asked once more for what has counted, and is killed before it has anything to put in its place."""
+    entries = Entries(Keeping(tmp_path, "run"), "client-0", 1, 4)
+    for turn in range(3):
+        entries.keep(turn, named(turn))
+    assert entries.before(1, last=1).turn == 0
+    again = Entries(Keeping(tmp_path, "run"), "client-0", 1, 4)
+    assert again.before(2).turn == 1
+    again.keep(1, named(10))
+    assert again.before(2).rows["shift"]["w"].max() == 10
+
+
+def test_a_file_that_is_damaged_is_forgotten_and_no_other(tmp_path, caplog):
+    entries = Entries(Keeping(tmp_path, "run"), "client-0", 1, 2)
+    entries.keep(0, named(0)), entries.keep(1, named(1))
+    file = tmp_path / "client-0/1.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+    assert Entries(Keeping(tmp_path, "run"), "client-0", 1, 2).before(2).turn == 0
     assert "what it held is forgotten" in caplog.text
-    assert not file.exists()
+    assert [f.name for f in (tmp_path / "client-0").iterdir()] == ["0.safetensors"]
+
+
+def test_another_runs_memory_is_kept_and_refused(tmp_path):
+    Entries(Keeping(tmp_path, "run"), "client-0", 1, 2).keep(0, named(0))
+    with pytest.raises(FleetError, match=r"belongs to another run; remove .*client-0, or choose another place with"):
+        Entries(Keeping(tmp_path, "other"), "client-0", 1, 2)
+    assert Entries(Keeping(tmp_path, "run"), "client-0", 1, 2).before(1).turn == 0
 
 
 def test_who_is_killed_goes_on_from_what_was_kept(tmp_path):

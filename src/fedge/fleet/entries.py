@@ -48,16 +48,24 @@ class Entries:
                 raise FleetError(f"{name} cannot keep its memory in {self._folder} ({problem.strerror}); choose "
                                  "another place with --out") from None  # fmt: skip
             self._turns = sorted(int(f.stem) for f in self._folder.glob(f"*{SUFFIX}") if f.stem.isdecimal())
+            self._newest()  # what belongs to another run is refused at once
 
     def before(self, turn: int, last: int | None = None) -> Entry | None:
-        """Return what was remembered before a turn; this one and later ones are undone, and those after `last`."""
-        self._drop([t for t in self._turns if t >= turn or (last is not None and t > last)])
-        if not self._turns:
-            return None
-        newest = self._turns[-1]
-        if newest not in self._held and (rows := self._read(newest)) is not None:
-            self._held = {newest: rows}
-        return Entry(newest, self._held[newest]) if newest in self._held else None
+        """Return what was remembered before a turn; later ones are undone, and those before it but after `last`.
+
+        What was remembered after this very turn stays until something else is: who is killed meanwhile may need it.
+        """
+        self._drop([t for t in self._turns if t > turn or (last is not None and last < t < turn)])
+        return self._newest(turn)
+
+    def _newest(self, turn: int | None = None) -> Entry | None:
+        """Return the last that can be read, before some turn if that is said; what cannot be is forgotten."""
+        for newest in reversed([t for t in self._turns if turn is None or t < turn]):
+            if newest not in self._held and (rows := self._read(newest)) is not None:
+                self._held = {newest: rows}
+            if newest in self._held:
+                return Entry(newest, self._held[newest])
+        return None
 
     def keep(self, turn: int, rows: Rows) -> None:
         """Remember this after a turn, durably where there is a folder."""
@@ -72,15 +80,16 @@ class Entries:
         self._drop([t for t in self._turns if t not in wanted and t // self._each != turn // self._each])
 
     def _read(self, turn: int) -> Rows | None:
-        """Read what was written; where that cannot be, all that is there is worth nothing."""
+        """Read what was written; a file that is damaged is removed, and one of another run refused."""
         try:
             arrays, notes, _ = checkpoint.read_arrays(self._file(turn))
-            if notes.get("identity") != self._identity:
-                raise DamagedError(f"{self._file(turn)} is of another run")
         except DamagedError as problem:
             log.warning("%s; what it held is forgotten", problem)
-            self._drop(self._turns)
+            self._drop([turn])
             return None
+        if notes.get("identity") != self._identity:
+            raise FleetError(f"{self._file(turn)} belongs to another run; remove {self._folder}, or choose another "
+                             "place with --out")  # fmt: skip
         rows: dict[str, dict[str, Any]] = {}
         for name, w in arrays.items():
             kind, _, path = name.partition("/")
