@@ -274,9 +274,11 @@ def test_a_run_is_followed_while_it_goes_on(compared, visit, tmp_path):
         assert not page.evaluate(waits)
         files.write_bytes(place / "ledger.json", (compared / "hist/ledger.json").read_bytes())  # as with a checkpoint
         until(page, waits)
+        assert "who waited is counted up to round 3." in page.text_content("[data-figure=network] .note")
         files.append(place / "metrics.jsonl", third)
         until(page, f"{points} === 3")
         assert page.get_attribute("#plot-curves path.line", "d").count("L") == 2
+        assert "up to round" not in page.inner_html("#page")  # the curves have come to where links were counted
         assert "3" in page.text_content("#page table tbody")
         assert page.evaluate("document.activeElement.id") == "plot-curves"  # nobody is thrown out of a figure
         until(listed, "document.querySelector('[data-run=live]').textContent.includes('3')")

@@ -68,7 +68,9 @@ def test_links_and_waits_are_told_with_each_checkpoint(tmp_path):
     reader = Reader()
     fedge.run(KEYS, out=tmp_path / "one", dataset=toy(), listener=reader, device_spread=1.0)
     assert reader.told[:2] == [None, None]
-    totals = [sum(tier["total"] for tier in told.values() if "total" in tier) for told in reader.told[2:]]
+    tiers = [[tier for tier in told.values() if isinstance(tier, dict)] for told in reader.told[2:]]
+    totals = [sum(tier["total"] for tier in each if "total" in tier) for each in tiers]
+    assert [told["round"] for told in reader.told[2:]] == [2, 2, 4, 4]
     assert totals == [reader.sent[1], reader.sent[1], reader.sent[3], reader.sent[3]]  # checkpoint_every=2
     busy = [told["waiting"]["each_client"]["busy"][0] for told in reader.told[2:]]
     assert 0 < busy[0] == busy[1] < busy[2]

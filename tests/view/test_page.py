@@ -34,6 +34,7 @@ def test_a_page_holds_what_the_records_hold(compared):
         assert run["lists"]["client_accuracies"]["last"] == rows[-1]["client_accuracies"]
         assert {tier: sent[-1] for tier, sent in run["tiers"].items()} == rows[-1]["bytes"]
         assert {tier: found["total"] for tier, found in run["traffic"].items()} == rows[-1]["bytes"]
+        assert run["counted"] == rows[-1]["round"]
         assert {change["key"] for change in run["changed"]} == {*KEYS, "device_spread", "metrics"}
     _, plain, hist, split, gossip = (run["setting"] for run in page["runs"])
     assert sum(hist["held"]["each_edge"]) < 2 * plain["held"]["model"] == 2 * plain["held"]["each_edge"][0]
@@ -94,7 +95,7 @@ def test_the_command_to_repeat_is_what_was_typed(monkeypatch):
 
 
 def test_a_page_shows_what_is_left_of_a_damaged_run(compared, tmp_path):
-    for name in ("cut", "gone", "garbage"):
+    for name in ("cut", "gone", "garbage", "old"):
         copied(compared / "sdfeel", tmp_path / name)
     lines = (tmp_path / "cut/metrics.jsonl").read_bytes()
     (tmp_path / "cut/metrics.jsonl").write_bytes(lines[:-30])
@@ -102,10 +103,15 @@ def test_a_page_shows_what_is_left_of_a_damaged_run(compared, tmp_path):
         (tmp_path / "gone" / name).unlink()
         (tmp_path / "cut" / name).write_text('{"topology": 3') if name != "metrics.jsonl" else None
     (tmp_path / "garbage/run.json").write_text("[" * 10_000)
+    ledger = json.loads((tmp_path / "old/ledger.json").read_text())
+    ledger.pop("round")  # which ledgers did not always have
+    (tmp_path / "old/ledger.json").write_text(json.dumps(ledger))
     runs = {run["name"]: run for run in page_data(tmp_path)["runs"]}
     assert runs["cut"]["columns"]["round"] == [1, 2]
     assert runs["gone"]["columns"] == {}
     assert runs["gone"]["setting"] is None
+    assert runs["old"]["counted"] is None
+    assert runs["old"]["traffic"]["edge_to_edge"]["total"] == ledger["edge_to_edge"]["total"]
     assert runs["garbage"]["state"] == "damaged"
     assert "is damaged" in runs["garbage"]["problem"]
     with pytest.raises(RunError, match="is damaged"):

@@ -9,7 +9,7 @@
     checkpoint.safetensors          the state after a round, to resume from, and the one before it
     checkpoint.previous.safetensors
     weights.safetensors             the final model
-    ledger.json                     bytes per link, and who waited for whom, up to the last checkpoint
+    ledger.json                     bytes per link, and who waited for whom, up to `round`: the last checkpoint
     result.json                     the object that `--format json` prints
 
 A folder holds a run from the moment that run.json is there. Whatever is read was either written by this run, or is

@@ -140,7 +140,7 @@ class Training:
 
     def _ledger(self, done: int) -> dict[str, Any]:
         costs = self._job.costs
-        return costs.links(done) | {"waiting": waiting_of(costs.waits(done))}
+        return {"round": done} | costs.links(done) | {"waiting": waiting_of(costs.waits(done))}
 
     def _more(self, done: int, history: list[Row]) -> bool:
         """Tell whether another round follows the first `done`, whose rows these are."""

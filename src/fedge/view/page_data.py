@@ -123,7 +123,7 @@ def run_data(folder: Path, root: Path) -> dict[str, Any]:
     """Return what a page shows of one run; where its record is damaged, the sentence that says so."""
     name = str(folder.relative_to(root)) if folder != root else folder.resolve().name
     problem, about, rows = None, dict[str, Any](), list[Row]()
-    found = {"setting": None, "traffic": None, "waiting": None, **_history([], folder / METRICS)}
+    found = {"setting": None, "traffic": None, "waiting": None, "counted": None, **_history([], folder / METRICS)}
     try:
         about = read_about(folder)
         found |= {"setting": _read(folder / SETTING) or None, **_ledger(folder / LEDGER)}
@@ -275,8 +275,12 @@ def _ledger(path: Path) -> dict[str, Any]:
             "each": links if len(links) <= MOST else None,
             "pairs": pairs if tier == "edge_to_edge" and len(links) <= MOST else None,
         }
-    waiting = stored.get("waiting")
-    return {"traffic": traffic or None, "waiting": waiting if isinstance(waiting, dict) else None}
+    waiting, counted = stored.get("waiting"), stored.get("round")
+    return {
+        "traffic": traffic or None,
+        "waiting": waiting if isinstance(waiting, dict) else None,
+        "counted": counted if is_number(counted) else None,
+    }
 
 
 # Several runs

@@ -29,6 +29,7 @@ function networkNote(run, many) {
   if (!many && run.traffic) said.push("The wider a line, the more its link carried.");
   if (!many && waits && most(waits.last) > 0) said.push("Filled dots are clients that the others of their cell waited for, the larger the more often.");
   else if (!many && run.waiting && run.setting.network?.equal) said.push("Devices and links are alike here, so no client waited for another.");
+  if ((run.traffic || run.waiting) && upTo(run)) said.push(`What links carried and who waited is counted${upTo(run)}.`);
   if (many) said.push("There are too many cells to draw each of them.");
   return said.join(" ");
 }

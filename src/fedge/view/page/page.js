@@ -241,8 +241,8 @@ function rowsTable() {
 
 function linksTable() {
   const rows = page.runs.flatMap((run) => Object.entries(run.traffic ?? {}).flatMap(([tier, found]) =>
-    (found.each ?? []).map((sent, n) => [run.name, tier, found.pairs?.[n] ? `${found.pairs[n][0]} to ${found.pairs[n][1]}` : n, sent])));
-  return [["run", "tier", "link", "bytes"], ...rows];
+    (found.each ?? []).map((sent, n) => [run.name, tier, found.pairs?.[n] ? `${found.pairs[n][0]} to ${found.pairs[n][1]}` : n, sent, run.counted])));
+  return [["run", "tier", "link", "bytes", "up_to_round"], ...rows];
 }
 
 const footer = () => stable("footer", null, () => make("footer", {}, "Made by fedge from the record in this folder. Nothing on this page asks for anything from elsewhere."));

@@ -95,12 +95,15 @@ function costsTable() {
   return table(costs, [{ title: "", text: (cost) => cost.title }, ...page.groups.map((group) => ({ title: group.name, text: (cost) => cost.text(group), number: true }))], "Costs");
 }
 
+/** Say up to which round links and waits were counted, where the other numbers are of another one. */
+const upTo = (run) => (isNumber(run.counted) && run.counted !== last(run.columns.round) ? ` up to round ${run.counted}` : "");
+
 function trafficTable(run) {
   const rows = Object.entries(run.traffic), column = (title, key) => ({ title, text: ([, found]) => bytes(found[key]), number: true });
   return table(rows, [
     { title: "tier", text: ([tier]) => tierName(tier) }, { title: "links", text: ([, found]) => found.links.toLocaleString("en"), number: true },
     column("all links", "total"), column("least", "least"), column("middle", "middle"), column("most", "most"),
-  ], `Traffic of ${run.label}`);
+  ], `Traffic of ${run.label}${upTo(run)}`);
 }
 
 /** Say for each cell whom it waited for, and how long the others did. */
@@ -120,7 +123,7 @@ function waitsTable(run) {
     { title: "a client waited", text: ({ own }) => written(mean(own.map((n) => clients.waits[n])), seconds), number: true },
     !group && { title: run.setting.exchange === "gossip" ? "its edge waited for neighbours" : "its edge waited for others", text: ({ cell }) => seconds(edges.waits[cell]), number: true },
     !group && run.setting.exchange !== "gossip" && { title: "the cloud waited for it", text: ({ cell }) => (edges.last[cell] ? `${edges.last[cell]} times` : "never"), number: true },
-  ].filter(Boolean), `Who waited for whom in ${run.label}`);
+  ].filter(Boolean), `Who waited for whom in ${run.label}${upTo(run)}`);
 }
 
 // Configuration
