@@ -1,6 +1,7 @@
 """Rates that are learned from some rounds are those that the rounds were made with, and the clock goes on with them."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,8 +9,10 @@ import pytest
 from fedge.cost.clock import Clock, Rates
 from fedge.experiment.build import experiment
 from fedge.experiment.config import Config
-from fedge.fleet.account import Account
+from fedge.fleet.account import Account, account_of
 from fedge.fleet.forecast import FREE, Parts, forecast, parts_of
+from fedge.fleet.work import Work
+from fedge.net.tally import Bytes
 
 KEYS = {"clients": 4, "cells": 2, "local_steps": 2, "data": "fashion-mini", "rounds": 9}
 TRUE = Rates(0.003, np.inf, uplink_bps=3e6, edge_bps=5e6, cloud_bps=7e6, downlink=True)
@@ -52,3 +55,18 @@ def test_an_account_of_no_round_says_so():
     account = Account(2, 2, {"edge_to_cloud": 0}, {}, [], 0.0)
     assert account.lines() == ["no round was left to be made"]
     assert account.agrees
+
+
+@pytest.mark.parametrize(("algorithm", "again"), [("sdfeel", 2), ("hierfavg", 0)])
+def test_rounds_that_edges_made_again_are_in_the_account(algorithm, again):
+    """A run is resumed after round 2; edges without a cloud begin anew, and have counted all they sent."""
+    made = experiment(Config.of(KEYS | {"algorithm": algorithm}))
+    sent = [made.clock.ledger.round(n) for n in range(0 if again else 2, 5)]
+    counted = {tier: Bytes(sum(int(links[tier].sum()) for links in sent)) for tier in sent[0]}
+    leader = SimpleNamespace(
+        work=Work(made), first=2, done=5, seconds=[1.0] * 3, parts=[None] * 3, counted=lambda: counted
+    )
+    account = account_of(leader)
+    assert account.agrees
+    assert (account.first, account.to_json()["made_again"]) == (2 - again, again)
+    assert any("rounds 1–2 were made again" in line for line in account.lines()) == bool(again)

@@ -23,6 +23,7 @@ class Account:
     seconds: list[float]  # of each round
     simulated: float  # seconds of a round, by the configured rates
     forecast: Forecast | None = None  # of later rounds, by rates that were measured in earlier ones
+    again: int = 0  # rounds that edges have made again, because they began anew
 
     @property
     def agrees(self) -> bool:
@@ -34,7 +35,7 @@ class Account:
             tier: {"predicted": self.predicted.get(tier), "payload": count.payload, "framing": count.framing}
             for tier, count in self.tiers()
         }
-        return {"rounds": [self.first, self.done], "bytes": tiers, "seconds": self.seconds,
+        return {"rounds": [self.first, self.done], "made_again": self.again, "bytes": tiers, "seconds": self.seconds,
                 "simulated_seconds_per_round": self.simulated,
                 "forecast": None if self.forecast is None else self.forecast.to_json()}  # fmt: skip
 
@@ -54,6 +55,8 @@ class Account:
                          f"{count.framing:,}"))  # fmt: skip
         widths = [max(len(row[n]) for row in rows) for n in range(4)]
         lines = ["  ".join([row[0].ljust(widths[0]), *(row[n].rjust(widths[n]) for n in (1, 2, 3))]) for row in rows]
+        if self.again:
+            lines.append(f"rounds 1–{self.again} were made again: edges without a cloud begin anew")
         steady = self.seconds[1:] or self.seconds
         first = f"; the first took {self.seconds[0]:.2f} s" if len(self.seconds) > 1 else ""
         return [*lines, f"a round took {median(steady):.3f} s{first} (with the configured rates the clock reckons "
@@ -62,10 +65,11 @@ class Account:
 
 def account_of(leader: Leader) -> Account:
     """Take stock of all rounds that a leader has made."""
-    costs, first = Costs(leader.work.made), leader.first or 0
-    done = first + len(leader.seconds)
-    before, after = costs.after(first), costs.after(done)
-    predicted = {tier: size - before.sent.get(tier, 0) for tier, size in after.sent.items()}
+    costs, first, done = Costs(leader.work.made), leader.first or 0, leader.done
+    again = first if leader.work.algorithm.gossip is not None else 0
+    counted, before, after = (costs.after(rounds) for rounds in (first - again, first, done))
+    predicted = {tier: size - counted.sent.get(tier, 0) for tier, size in after.sent.items()}
     simulated = (after.seconds - before.seconds) / max(1, done - first)
-    ahead = forecast(leader.work.made, first, leader.parts, leader.seconds)
-    return Account(first, done, predicted, leader.counted(), leader.seconds, simulated, ahead)
+    missed = done - first - len(leader.seconds)
+    ahead = None if missed else forecast(leader.work.made, first, leader.parts, leader.seconds)
+    return Account(first - again, done, predicted, leader.counted(), leader.seconds, simulated, ahead, again)

@@ -32,8 +32,9 @@ class Leader(Engine):
         self.said: dict[int, Facts] = {}  # what each edge told of itself last
         self.told: Callable[[int], None] = lambda index: None  # called after each round
         self.first: int | None = None  # round
-        self.seconds: list[float] = []  # of each round since
-        self.took: float | None = None  # what the nodes say that the round took, where this one only listened
+        self.done = 0  # rounds, from the start of the run
+        self.seconds: list[float] = []  # of each round that was made since
+        self.took: float | None = None  # what nodes say that the round took, where this one only listens; 0: missed
         self.parts: list[Parts | None] = []  # of each round's seconds
         self.client_seconds: float | None = None  # of the slowest client in this round, if it asks clients itself
         self.loss = 0.0
@@ -47,9 +48,12 @@ class Leader(Engine):
         for index in range(first, first + count):
             self._heard, self.client_seconds, began = [], None, time.perf_counter()
             state = self.one_round(state, index)
-            self.seconds.append(self.took or time.perf_counter() - began)
-            self.parts.append(self._divided(self.seconds[-1]))
-            ended(self.hub, index, self.seconds[-1])
+            seconds = time.perf_counter() - began if self.took is None else self.took
+            if seconds:
+                self.seconds.append(seconds)
+                self.parts.append(self._divided(seconds))
+                ended(self.hub, index, seconds)
+            self.done = self.hub.progress.round = index + 1
             self.told(index)
         return state, self.loss
 

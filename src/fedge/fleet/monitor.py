@@ -52,7 +52,7 @@ class Monitor(Leader):
         if found.missing and set(found.missing.values()) == {PASSED}:
             note("missed", f"the monitor has missed round {index + 1}; its row repeats what was known before",
                  level=logging.WARNING, round=index + 1)  # fmt: skip
-            self.took = None
+            self.took = 0.0
             return state
         if found.missing:
             reasons = ", ".join(f"{name.words}: {why}" for name, why in sorted(found.missing.items()))

@@ -101,12 +101,16 @@ class Others(Listener):
     def ended(self, said: str, lost: set[Name]) -> set[Name]:
         """Go on without processes that have ended, which nobody starts again, or end where they are needed."""
         assert self._leading.leader is not None
-        idle = idle_nodes(self._fleet, self._leading.leader.work, lost)
+        work = self._leading.leader.work
+        idle = idle_nodes(self._fleet, work, lost)
         if idle is not None:
             log.warning("%s; the others go on", said)
             return idle
         edge, cloud = self._fleet.quorum.edge, self._fleet.quorum.cloud
-        self.problem = f"{said}, without which [quorum] edge = {edge:g}, cloud = {cloud:g} cannot be met"
+        if work.algorithm.gossip is not None and any(name.role == "edge" for name in lost):
+            self.problem = f"{said}, and without a cloud every edge is needed, whatever [quorum] says"
+        else:
+            self.problem = f"{said}, without which [quorum] edge = {edge:g}, cloud = {cloud:g} cannot be met"
         self._leading.leader.hub.stop(self.problem)
         return set()
 
