@@ -102,7 +102,7 @@ def test_a_budget_is_honoured_and_nothing_reached_is_an_answer(tmp_path):
     assert 0 < found.steps <= 700
     assert found.budget_spent
     assert found.recommended is None
-    assert "not finished: the budget was spent" in found.fate.values()
+    assert "not finished: the race's budget was too small for another lap" in found.fate.values()
     assert all(0.1 < trial.best < 0.99 for trial in found.trials.values())
     done = call("--resume", tmp_path / "plan")
     assert done.exit_code == 0, done.output
@@ -130,6 +130,13 @@ def test_what_must_not_be_seen_or_does_not_fit_is_left_out(tmp_path):
     with pytest.raises(ConfigError, match=r"no setting is possible: a client needs .* MB, more than 0.001 MB"):
         plan(keys | {"client_memory": 1000, "algorithm": "hierfavg"}, out=tmp_path / "none")
     assert not (tmp_path / "none").exists()
+
+
+def test_a_plan_knows_which_objects_were_passed_in():
+    keys = FIXED | {"target": 0.9, "algorithm": "hierfavg", "lr": 0.1, "partition": "iid"}
+    given = Given(small(clients=4, cells=2).dataset, None, None)
+    assert Planner(*split(keys), given, None, lambda *_: None).passed_in == ("data",)
+    assert planner(keys).passed_in == ()
 
 
 def test_of_many_settings_some_are_drawn_of_each_algorithm_in_turn():

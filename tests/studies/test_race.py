@@ -123,7 +123,7 @@ def test_a_budget_ends_a_race():
     result = race(list(curves), track)
     assert result.spent
     assert 0 < track.trained <= 50
-    assert set(result.fate.values()) == {"not finished: the budget was spent"}
+    assert set(result.fate.values()) == {"not finished: the race's budget was too small for another lap"}
 
 
 def test_rounds_that_are_not_allowed_are_not_trained():

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from fedge.view.board_plans import Plans, plan_row
 from fedge.view.board_runs import Listing
 from fedge.view.page_data import page_data
 from fedge.view.plan_page import _total
-from fedge.view.plan_words import ask, command
+from fedge.view.plan_words import ask, command, sentences
 from fedge.view.report import inert, write_report
 from tests.pages import compare_once
 from tests.plans import ENDS, answer_of, plan_folder
@@ -168,6 +169,24 @@ def test_a_look_changes_with_a_plans_files(plan):
     assert again.look(["mine"]) != before
 
 
+def test_a_plan_on_objects_from_python_has_no_command(plan):
+    """The command would train a built-in model on built-in data."""
+    found = answer_of(plan, {"a": [4, 5], "b": []})
+    found = replace(found, passed_in=("data", "model"), budget_spent=True)
+    found.write()
+    planned = json.loads((plan / "plan.json").read_text()) | {"passed_in": ["data", "model"]}
+    (plan / "plan.json").write_text(json.dumps(planned))
+    page = page_data(plan)
+    assert page["command"] is None
+    assert page["plan"]["answer"]["recommended"]["command"] is None
+    said = sentences(found.to_json())
+    assert said[:3] == [
+        "recommended: a", "", "to run it: only Python can: the data set and the model were passed in from there",
+    ]  # fmt: skip
+    assert "(of 1,000,000; the race ended because its next lap did not fit into its two thirds)" in "".join(said)
+    assert "the model was passed in" in "".join(sentences(replace(found, passed_in=("model",)).to_json()))
+
+
 def test_a_question_in_words():
     asked = {"target": "30", "target_metric": "perplexity", "minimise": "bytes", "deadline": 60, "client_memory": 5e6,
              "exclude": "none", "downlink": True}  # fmt: skip
@@ -176,4 +195,3 @@ def test_a_question_in_words():
         "simulated seconds at most. A client has 5 MB."
     )
     assert command(asked).endswith("exclude=none downlink=true")
-    assert command({"data": "custom"}) is None

@@ -63,6 +63,7 @@ class Answer:
     untrained: float
     steps: int
     budget_spent: bool
+    passed_in: tuple[str, ...] = ()  # keys whose values were objects from Python
 
     @cached_property
     def reached(self) -> dict[str, int]:
@@ -133,8 +134,10 @@ class Answer:
 
     # In words and numbers
 
-    def command(self, name: str) -> str:
-        """Write what to type to run a setting."""
+    def command(self, name: str) -> str | None:
+        """Write what to type to run a setting; None where only Python can, which has the objects passed in."""
+        if self.passed_in:
+            return None
         trial = self.trials[name]
         rounds = LONGER * (trial.reached or trial.rounds or 1)
         keys = {key: value for key, value in trial.keys.items() if key != "algorithm"} | {"rounds": rounds}
@@ -226,6 +229,7 @@ class Answer:
         return {
             "name": pick,
             "command": self.command(pick),
+            "passed_in": list(self.passed_in),
             **{key: getattr(self.costs[pick], key) for key in Spent._fields},
             "over_seeds": self.over_seeds(pick),
             "runner_up": None if rival is None else self.against(rival),

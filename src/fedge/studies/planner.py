@@ -27,6 +27,7 @@ from fedge.data import Dataset
 from fedge.data.own_data import is_own
 from fedge.errors import ConfigError, DivergenceError, RunError, StoppedError
 from fedge.experiment.build import Experiment
+from fedge.experiment.checks import CUSTOM
 from fedge.experiment.holding import holdings
 from fedge.experiment.optimisers import Optimiser
 from fedge.experiment.own import load_data
@@ -35,7 +36,7 @@ from fedge.models import Model
 from fedge.runner import files, record
 from fedge.runner.cache import ProgramCache
 from fedge.runner.environment import now
-from fedge.runner.identity import canonical, code_digest, digest_of, identity, objects
+from fedge.runner.identity import canonical, code_digest, digest_of, identity, is_known, objects
 from fedge.runner.prepare import Given, Keys, ready
 from fedge.runner.run import default_folder
 from fedge.runner.signals import StopRequest
@@ -76,6 +77,8 @@ def plan(
             raise ConfigError("a resumed plan keeps its own question and folder; give resume alone")
         folder = Path(resume)
         wanted = _read(folder)
+    elif dataset is not None and is_known(dataset):
+        wanted["data"] = dataset.name
     question, asked = split(wanted)
     planner = Planner(question, asked, given, stop, tell or (lambda *heard: None))
     if resume is None:
@@ -86,7 +89,8 @@ def plan(
             record.claim(folder, PLANNED)
             files.write_json(folder / PLANNED, {
                 "question": wanted, "sha256": digest_of(canonical(wanted)), "made_with": planner.made_with,
-                "higher_is_better": planner.candidates[0][1].target.higher_is_better, "begun": now(),
+                "higher_is_better": planner.candidates[0][1].target.higher_is_better,
+                "passed_in": list(planner.passed_in), "begun": now(),
             })  # fmt: skip
         else:
             _require_same(folder, planner.made_with)
@@ -127,6 +131,9 @@ class Planner:
         linked = getattr(base.config, "network", None) is not None
         self.choices = make_choices(asked, base.model.stages, base.topology.cells, linked=linked)
         self._seed = base.config.seed
+        self.passed_in = tuple(
+            key for key in ("data", "model", "optimizer", "task") if getattr(base.config, key) == CUSTOM
+        )
         self.candidates = self._find()
         first = self.candidates[0][1]
         with ready(first.made.config, first.made.config.devices):
@@ -228,7 +235,7 @@ class Planner:
             finals = self._finals(folder, trials, result)
         found = Answer(
             folder, q, self.choices, trials.trials, result.fate, self.refused, finals, self._untrained, trials.steps,
-            result.spent,
+            result.spent, self.passed_in,
         )  # fmt: skip
         found.write()
         return found

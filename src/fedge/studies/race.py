@@ -90,7 +90,7 @@ def race(names: Sequence[str], track: Track, *, best: float = math.inf, slack: f
     except BudgetSpentError:
         result.spent = True
         for name in alive:
-            result.fate.setdefault(name, "not finished: the budget was spent")
+            result.fate.setdefault(name, "not finished: the race's budget was too small for another lap")
     return result
 
 

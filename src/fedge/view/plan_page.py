@@ -47,7 +47,7 @@ def plan_page(folder: Path) -> dict[str, Any]:
         "state": state,
         "problem": problem or unread,
         "begun": begun if isinstance(begun := stored.get("begun"), str) else None,
-        "command": command(asked),
+        "command": None if stored.get("passed_in") else command(asked),
         "says": f"{ask(asked, metric)} {reply(answer) if answer else _so_far(race, state, resume_command(folder))}",
         "asked": asked,
         "target": {

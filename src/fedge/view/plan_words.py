@@ -24,6 +24,9 @@ AIMS = {"seconds": "in the fewest simulated seconds", "bytes": "with the fewest 
         "energy": "with the least energy of clients"}  # fmt: skip
 
 
+PASSED = {"data": "the data set", "model": "the model", "optimizer": "the optimiser", "task": "the objective"}
+
+
 # What was asked, as plan.json has it
 
 
@@ -55,10 +58,8 @@ def target_of(asked: Mapping[str, Any]) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def command(asked: Mapping[str, Any]) -> str | None:
-    """Return what to type to ask the same again, into a new folder; None where only Python can."""
-    if "custom" in asked.values():
-        return None
+def command(asked: Mapping[str, Any]) -> str:
+    """Return what to type to ask the same again, into a new folder."""
     return shlex.join(["fedge", "plan", *typed(asked)])
 
 
@@ -81,7 +82,7 @@ def reply(found: dict[str, Any]) -> str:
     """Answer the question in a sentence."""
     pick = found["recommended"]
     if pick is None:
-        return f"Nothing reached {goal(found)} with {found['effort']['client_steps']:,} client steps."
+        return f"Nothing reached {goal(found)} with {count(found['effort']['client_steps'], 'client step')}."
     name, _, keys = pick["name"].partition(" ")
     seeds = pick["over_seeds"]
     sure = f"; {seeds['reached']} of {len(seeds['seeds'])} fresh seeds got there" if seeds["seeds"] else ""
@@ -100,7 +101,7 @@ def sentences(found: dict[str, Any]) -> list[str]:
     """Say what is recommended and the command that runs it, then all that `remarks` has, as lines of a terminal."""
     pick, said = found["recommended"], list[str]()
     if pick is not None:
-        said = [f"recommended: {pick['name']}", f"    {pick['command']}", ""]
+        said = [f"recommended: {pick['name']}", *([f"    {pick['command']}"] if pick["command"] else []), ""]
     for head, lines in remarks(found).items():
         said.append(f"{head}: {lines[0]}")
         said += [f"{'':{len(head) + 2}}{line}" for line in lines[1:]]
@@ -114,10 +115,17 @@ def remarks(found: dict[str, Any]) -> dict[str, list[str]]:
         missed = f"nothing reached {goal(found)}; {_tried(found)}"
         return {"answer": [missed]} | ({"not tried": untried} if (untried := _not_tried(found)) else {})
     line = next(line for line in found["settings"] if line["name"] == pick["name"])
-    said = {"how sure": [*_how_sure(found, pick), _tried(found)], "not tried": _not_tried(found),
-            "bottleneck": _bottleneck(pick), "other rates": _other_rates(found, pick),
+    said = {"to run it": _only_python(pick), "how sure": [*_how_sure(found, pick), _tried(found)],
+            "not tried": _not_tried(found), "bottleneck": _bottleneck(pick), "other rates": _other_rates(found, pick),
             "it shows": [in_words(line["exposes"])]}  # fmt: skip
     return {head: lines for head, lines in said.items() if lines}
+
+
+def _only_python(pick: dict[str, Any]) -> list[str]:
+    """Say why no command runs the recommended setting, where none does."""
+    given = [PASSED.get(key, key) for key in pick.get("passed_in", [])]
+    listed = f"{', '.join(given[:-1])} and {given[-1]}" if len(given) > 1 else "".join(given)
+    return [f"only Python can: {listed} {'were' if len(given) > 1 else 'was'} passed in from there"] if given else []
 
 
 def goal(found: dict[str, Any]) -> str:
@@ -132,16 +140,16 @@ def _value(metric: str, value: float) -> str:
 
 def _tried(found: dict[str, Any]) -> str:
     effort = found["effort"]
-    spent = ", all spent" if effort["budget_spent"] else ""
-    return (f"tried {effort['tried']:,} of {effort['possible']:,} settings with {effort['client_steps']:,} client "
-            f"steps (of {effort['budget']:,}{spent})")  # fmt: skip
+    spent = "; the race ended because its next lap did not fit into its two thirds" if effort["budget_spent"] else ""
+    return (f"tried {effort['tried']:,} of {count(effort['possible'], 'setting')} with "
+            f"{count(effort['client_steps'], 'client step')} (of {effort['budget']:,}{spent})")  # fmt: skip
 
 
 def _how_sure(found: dict[str, Any], pick: dict[str, Any]) -> list[str]:
     minimise, seeds = found["question"]["minimise"], pick["over_seeds"]
     unit, scale = UNITS[minimise]
     if not seeds["seeds"]:
-        return [f"{goal(found)} was reached on the seed of the search; no budget was left for others"]
+        return [f"{goal(found)} was reached on the seed of the search; too little budget was left for others"]
     said = [f"{seeds['reached']} of {len(seeds['seeds'])} fresh seeds reached {goal(found)}"
             f"{_spread(seeds.get(minimise), scale, unit)}"]  # fmt: skip
     if (rival := pick["runner_up"]) is not None:
@@ -155,14 +163,14 @@ def _not_tried(found: dict[str, Any]) -> list[str]:
     """Say which settings nobody tried: those that were left out, those that were not drawn, and other values."""
     effort, said = found["effort"], _left_out(found)
     if (rest := effort["possible"] - effort["tried"] - effort["refused"]) > 0:
-        said.append(f"{rest:,} settings that were not drawn (settings={found['question']['settings']} race)")
+        said.append(f"{count(rest, 'setting')} not drawn (settings={found['question']['settings']} race)")
     values: dict[str, list[Any]] = {}
     for own in found.get("choices", {}).values():
         for key, some in own["values"].items():
             values[key] = [*values.get(key, []), *(value for value in some if value not in values.get(key, []))]
     if values:
         listed = " ".join(f"{key}={','.join(map(str, some))}" for key, some in values.items())
-        said.append(f"other values than {listed}, and of every other key any but one")
+        said.append(f"only these values were choices: {listed}; every other key had one value")
     return said
 
 

@@ -27,10 +27,10 @@ function seen(line) {
 // The answer
 
 function answered() {
-  const { remarks } = page.plan, heads = { "how sure": "How sure", "not tried": "Not tried", bottleneck: "Bottleneck", "other rates": "With other rates", "it shows": "It shows" };
+  const { remarks } = page.plan, heads = { "to run it": "To run it", "how sure": "How sure", "not tried": "Not tried", bottleneck: "Bottleneck", "other rates": "With other rates", "it shows": "It shows" };
   const told = Object.entries(heads).filter(([name]) => remarks[name]).map(([name, head]) => [head, make("ul", { class: "plain" }, remarks[name].map((line) => make("li", {}, line)))]);
   return section("answer", "The answer", stable("answer-parts", [remarks, pick()?.command], () => make("div", {},
-    pick() ? [make("p", { class: "lead" }, make("b", {}, pick().name)), command(pick().command, "copy-setting")] : make("p", {}, (remarks.answer ?? []).join(" ")), wideFacts(told))));
+    pick() ? [make("p", { class: "lead" }, make("b", {}, pick().name)), pick().command && command(pick().command, "copy-setting")] : make("p", {}, (remarks.answer ?? []).join(" ")), wideFacts(told))));
 }
 
 const wideFacts = (pairs) => make("dl", { class: "wide" }, pairs.map(([name, said]) => make("div", {}, make("dt", {}, name), make("dd", {}, said))));
