@@ -4,6 +4,7 @@ import contextlib
 import json
 import struct
 import zlib
+from types import SimpleNamespace
 
 import hypothesis.strategies as st
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis.extra import numpy as npst
 
 from fedge.errors import FleetError
+from fedge.net import wire
 from fedge.net.names import Name
 from fedge.net.wire import DTYPES, MAGIC, PREFIX, Message, Slot, pack, read_body, read_head, require
 
@@ -70,6 +72,25 @@ def test_no_changed_bit_goes_unnoticed(message, data):
     sent[where // 8] ^= 1 << where % 8
     with pytest.raises(FleetError):
         opened(bytes(sent))
+
+
+def test_a_tensor_that_is_too_large_for_one_checksum_is_sealed_in_pieces(monkeypatch):
+    """OpenSSL takes less than 2**31 bytes; here, 8."""
+    seal, sizes = wire._gcm().encrypt, []
+
+    def encrypt(nonce, nothing, part):
+        if len(part) > 8:
+            raise OverflowError("Data or associated data too long. Max 2**31 - 1 bytes")
+        sizes.append(len(part))
+        return seal(nonce, nothing, part)
+
+    monkeypatch.setattr(wire, "SEALED", 8)
+    monkeypatch.setattr(wire, "_gcm", lambda: SimpleNamespace(encrypt=encrypt))
+    sent = whole(Message("update", Name("edge", 0), Name("cloud"), tensors={"w": np.arange(5, dtype=np.float32)}))
+    np.testing.assert_array_equal(opened(sent).tensors["w"], np.arange(5))
+    assert sizes == [8, 8, 4] * 2
+    with pytest.raises(FleetError, match="its checksum does not hold"):
+        opened(sent[:-1] + b"x")
 
 
 @given(st.binary(max_size=200) | st.binary(max_size=80).map(lambda tail: MAGIC + tail))

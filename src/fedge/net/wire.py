@@ -41,6 +41,7 @@ MAGIC = b"FEDGE1"
 ALIGN = 16  # bytes
 MOST_HEADER = 2**22  # bytes
 MOST_COUNT = 2**31 - 1  # of rounds and steps
+SEALED = 2**30  # bytes at a time: OpenSSL refuses 2**31
 DTYPES = {
     name: np.dtype(name).newbyteorder("<")
     for name in ("float32", "float64", "float16", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
@@ -120,7 +121,9 @@ def checksum_of(parts: Sequence[bytes | memoryview]) -> str:
     """Return a checksum of the bytes of some tensors, and of their order."""
     seal, found = _gcm().encrypt, bytes(16)
     for part in parts:
-        found = seal(found[:12], b"", part)
+        whole = len(part) <= SEALED
+        for piece in (part,) if whole else (part[n : n + SEALED] for n in range(0, len(part), SEALED)):
+            found = seal(found[:12], b"", piece)
     return found.hex()
 
 
