@@ -5,13 +5,14 @@ import numpy as np
 import pytest
 
 from fedge.engine import Reference
-from fedge.errors import ConfigError, FleetError
+from fedge.errors import ConfigError, FleetError, RunError
 from fedge.fleet.client import START, Clients, only_samples_of, samples_of
 from fedge.fleet.entries import Entries, Keeping
 from fedge.fleet.memory import COUNTED, MISSED, SINCE, CellMemory, ClientMemory, without_rows
 from fedge.fleet.work import Work
 from fedge.net.names import client, edge
 from fedge.net.wire import Message
+from fedge.runner import checkpoint
 from tests.fleet.in_process import fleet
 from tests.fleet.test_faults import cut_links
 from tests.helpers import distance, small
@@ -164,13 +165,20 @@ def test_an_average_that_nobody_hears_of_is_refused(keys):
         Work(small(algorithm="mtgc", **keys))
 
 
-def test_a_run_folder_of_such_a_fleet_is_not_the_simulators():
-    """Its clients' rows are not in it, so that a simulator would go on without them."""
-    made = without_rows(small(**SCAFFOLD))
+def test_a_fleet_and_the_simulator_do_not_go_on_with_each_others_memories(tmp_path):
+    """The rows of a fleet's clients are not in its run folder, so that a simulator would go on without them."""
+    whole = small(**SCAFFOLD)
+    made = without_rows(whole)
     assert made.start.memory._asdict() == {"shift": {}, "lost": {}, "control": {}}
     flat = without_rows(small(algorithm="scaffold"))
     assert flat.start.memory.control.keys() == flat.job.task.trainable
     assert without_rows(plain := small()) is plain
+    for begun, here, says in ((made, whole, "a fleet, whose clients keep their"), (whole, made, "fedge run, with the")):
+        written = {name: np.asarray(w) for name, w in checkpoint.by_name(begun.start).items()}
+        with pytest.raises(RunError, match=f"was written by {says} memories .*; continue it as it was begun"):
+            checkpoint.as_state(written, here.start, tmp_path)
+    with pytest.raises(RunError, match="holds the state of another model or algorithm"):
+        checkpoint.as_state(written, plain.start, tmp_path)
 
 
 def test_a_process_holds_the_samples_of_its_own_clients_and_no_others():

@@ -24,6 +24,7 @@ from fedge.errors import RunError
 from fedge.runner import files
 from fedge.runner.identity import array_digest, canonical, digest_of
 
+MEMORY = "memory."  # begins the names of what clients and cells remember
 NEWEST, BEFORE = "checkpoint.safetensors", "checkpoint.previous.safetensors"
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -108,9 +109,13 @@ def load(path: Path, like: State) -> tuple[State, Notes]:
 def as_state(arrays: Arrays, like: State, path: Path) -> State:
     """Return arrays that were read from a file as a state of the same structure as `like`."""
     wanted = by_name(like)
-    if {n: (a.shape, str(a.dtype)) for n, a in arrays.items()} != {
-        n: (np.shape(a), str(a.dtype)) for n, a in wanted.items()
-    }:
+    held, needed = ({n: (np.shape(a), str(a.dtype)) for n, a in each.items()} for each in (arrays, wanted))
+    if held != needed:
+        others = dict(held.items() ^ needed.items())
+        if all(name.startswith(MEMORY) for name in others) and held.keys() != needed.keys():
+            fleets = "a fleet, whose clients keep their memories themselves"
+            whose = fleets if needed.keys() - held.keys() else "fedge run, with the memories of clients in it"
+            raise RunError(f"{path} was written by {whose}; continue it as it was begun")
         raise RunError(f"{path} holds the state of another model or algorithm; it cannot be continued here")
     leaves = [jnp.asarray(arrays[name]) for name in wanted]
     return jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(like), leaves)
