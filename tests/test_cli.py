@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from fedge.algorithms import ALGORITHMS
-from fedge.cli import app, flush_output, main
+from fedge.cli import COMMANDS, app, flush_output, main
 from fedge.errors import RunError, StoppedError, brief
 from fedge.experiment.config import Config, all_fields
 from fedge.experiment.other_names import KEYS_OF
@@ -230,7 +230,9 @@ def test_processes_without_an_output_or_a_platform(tmp_path):
 
 def test_help_and_words_that_cannot_be_read_need_no_jax():
     """A process of its own calls them; importing JAX takes seconds."""
-    words = [*([name, "--help"] for name in ("run", "compare", "sweep", "plan", "list")), ["board", "--port", "x"]]
+    own = {"theory": ["estimate"], "fleet": ["init", "emit", "status", "cloud", "edge", "client", "monitor", "up"]}
+    groups = [[name, *one, "--help"] for name, below in own.items() for one in ([], *([each] for each in below))]
+    words = [*([name, "--help"] for name in COMMANDS), *groups, ["board", "--port", "x"], ["swep", "hierfavg"]]
     code = f"""
 import sys
 from typer.testing import CliRunner
@@ -297,13 +299,12 @@ def test_a_wrong_key_is_found_before_data_is_loaded(monkeypatch):
 
 def test_a_fleet_that_is_stopped_goes_on_as_a_fleet(monkeypatch, tmp_path):
     pytest.importorskip("cryptography")
-    from fedge.cli import fleet_roles
 
     def stopped(fleet, *, listener, **given):
         listener.folder = tmp_path / "run"
         raise StoppedError("stopped after round 3 of 5; continue with: fedge run --resume run", 15)
 
-    monkeypatch.setattr(fleet_roles, "up", stopped)
+    monkeypatch.setattr("fedge.fleet.up.up", stopped)
     example = str(Path(__file__).parents[1] / "examples/fleet.toml")
     answer = call("fleet", "up", example)
     assert answer.exit_code == 143

@@ -1,7 +1,7 @@
 """The commands share what is here: options, keys from words and files, errors as sentences.
 
-Reading words, and saying what is wrong with them, takes no JAX. A command imports what its work takes inside itself, as
-`importing`, once its words were read.
+Help, and most of what is wrong with words, takes no JAX; the names and values of keys do, and options that may be keys.
+A command imports what its work takes inside itself, as `importing`, once its words were read.
 """
 
 from __future__ import annotations

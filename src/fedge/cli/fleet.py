@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedge.cli import fleet_roles
-from fedge.cli.common import Format, Output, guarded
+from fedge.cli.common import Format, Output, guarded, importing
 from fedge.errors import ConfigError, FleetError
-from fedge.experiment.fleet_file import read_fleet
-from fedge.fleet import folders, manifests
-from fedge.net.fleet import Fleet, Node
 from fedge.net.identity import NODE_DAYS, Credentials
 from fedge.net.names import OPERATOR
-from fedge.net.status import Status, ask
-from fedge.view.fleet_status import status_json, status_text
+
+if TYPE_CHECKING:
+    from fedge.net.fleet import Fleet, Node
+    from fedge.net.status import Status
 
 app = typer.Typer(no_args_is_help=True, help="Run an experiment as processes, on one machine or on many.")
 app.add_typer(fleet_roles.app)
 
+IMAGE = "registry.example.org/fedge:latest"
 FleetFile = Annotated[Path, typer.Argument(metavar="FLEET.toml", help="which node is where; see docs/fleet.md")]
 Nodes = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="folder; default: NAME-nodes")]
 
@@ -42,6 +42,9 @@ def init(
 ) -> None:
     """Make an authority and a folder for each node to carry to its machine; renew or revoke certificates."""
     with guarded():
+        with importing():
+            from fedge.experiment.fleet_file import read_fleet
+            from fedge.fleet import folders
         if renew and revoke:
             raise ConfigError("--renew and --revoke are two things; revoke first, then renew who is to have another")
         fleet = read_fleet(file)
@@ -69,13 +72,16 @@ def emit_command(
     compose: Annotated[bool, typer.Option("--compose", help="a file for docker compose")] = False,
     systemd: Annotated[bool, typer.Option("--systemd", help="a unit for each node")] = False,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="where the files go")] = Path("manifests"),
-    image: Annotated[str, typer.Option("--image", help="that has fedge[fleet] in it")] = manifests.IMAGE,
+    image: Annotated[str, typer.Option("--image", help="that has fedge[fleet] in it")] = IMAGE,
     nodes: Annotated[
         Path | None, typer.Option("--nodes", metavar="DIR", help="folder that init made; default: NAME-nodes")
     ] = None,
 ) -> None:
     """Write a fleet as manifests for Kubernetes, Docker Compose or systemd; none holds a key."""
     with guarded():
+        with importing():
+            from fedge.experiment.fleet_file import read_fleet
+            from fedge.fleet import folders, manifests
         wanted = {"kubernetes": kubernetes, "compose": compose, "systemd": systemd}
         if sum(wanted.values()) != 1:
             raise ConfigError(f"fedge fleet emit writes for one platform; give one of: --{', --'.join(wanted)}")
@@ -95,6 +101,11 @@ def status_command(
 ) -> None:
     """Ask a running fleet, with the operator's certificate: who is connected, which round, bytes, accuracy."""
     with guarded():
+        with importing():
+            from fedge.experiment.fleet_file import read_fleet
+            from fedge.fleet import folders
+            from fedge.net.status import Status
+            from fedge.view.fleet_status import status_json, status_text
         fleet = read_fleet(file)
         own = Credentials.load((nodes or folders.default_folder(fleet)) / str(OPERATOR))
         answers = {node.label: answer_of(node, own) for node in fleet.dialled_by(fleet.labelled(str(OPERATOR)))}
@@ -106,6 +117,8 @@ def status_command(
 
 def answer_of(node: Node, own: Credentials) -> Status | str:
     """Ask a node; where it does not answer, return why."""
+    from fedge.net.status import ask
+
     try:
         return ask(node.address or "", node.names[0], own)
     except FleetError as problem:
@@ -116,6 +129,8 @@ def answer_of(node: Node, own: Credentials) -> Status | str:
 
 def describe(fleet: Fleet) -> str:
     """Say for each folder what its process is, where it listens and whom it dials."""
+    from fedge.fleet import folders
+
     rows = []
     for node in folders.every_node(fleet):
         listens = f"listens at {node.binds}" if node.binds else ""

@@ -9,21 +9,17 @@ import os
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedge.cli.common import Format, Out, Output, folder_of, guarded, stop_request
+from fedge.cli.common import Format, Out, Output, folder_of, guarded, importing, stop_request
 from fedge.errors import DivergenceError, FleetError, StoppedError
-from fedge.experiment.fleet_file import read_fleet
-from fedge.fleet import folders, nodes
-from fedge.fleet.temporary import Temporary
-from fedge.fleet.up import WITH_PARENT, end_with_parent, up
+from fedge.fleet.temporary import WITH_PARENT, Temporary
 from fedge.net.identity import Credentials
-from fedge.net.watched import watched
-from fedge.runner import record
-from fedge.view import terminal
-from fedge.view.fleet_tree import FleetTicker
+
+if TYPE_CHECKING:
+    from fedge.fleet.nodes import Site
 
 app = typer.Typer()
 
@@ -34,8 +30,11 @@ Parent = Annotated[str | None, typer.Option(WITH_PARENT, hidden=True)]
 Resume = Annotated[Path | None, typer.Option("--resume", metavar="DIR", help="continue the run in DIR")]
 
 
-def site_of(folder: Path, *roles: str) -> nodes.Site:
+def site_of(folder: Path, *roles: str) -> Site:
     """Read a node's folder."""
+    from fedge.experiment.fleet_file import read_fleet
+    from fedge.fleet import folders, nodes
+
     fleet = read_fleet(folder / folders.FILE)
     own = Credentials.load(folder)
     if fleet.node is None:
@@ -58,8 +57,11 @@ def few_arenas() -> None:
 
 
 @contextlib.contextmanager
-def playing(site: nodes.Site, log: Path | None, metrics: str | None, parent: str | None) -> Iterator[None]:
+def playing(site: Site, log: Path | None, metrics: str | None, parent: str | None) -> Iterator[None]:
     """Be watched while a role is played; gRPC itself says nothing, since whatever it refuses is told in a sentence."""
+    from fedge.fleet.up import end_with_parent
+    from fedge.net.watched import watched
+
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     few_arenas()
     if parent is not None:
@@ -75,6 +77,10 @@ def lead_command(
     parent: Parent = None,
 ) -> None:  # fmt: skip
     """Lead a fleet, or listen to one that has no cloud; a run that is in --out already is gone on with."""
+    with importing():
+        from fedge.fleet import nodes
+        from fedge.runner import record
+        from fedge.view.fleet_tree import FleetTicker
     ticker = FleetTicker()
     with guarded(ticker):
         site = site_of(folder, "cloud", "monitor")
@@ -92,6 +98,8 @@ def edge_command(
     folder: Folder, out: Out = None, log: Log = None, metrics: Metrics = None, parent: Parent = None
 ) -> None:
     """Be an edge, between clients and the cloud or other edges. --out keeps its own model, and what it remembers."""
+    with importing():
+        from fedge.fleet import nodes
     with guarded():
         site = site_of(folder, "edge")
         with playing(site, log, metrics, parent):
@@ -103,6 +111,8 @@ def client_command(
     folder: Folder, out: Out = None, log: Log = None, metrics: Metrics = None, parent: Parent = None
 ) -> None:
     """Be one client, or several of one process. --out keeps what they remember, which is otherwise kept in DIR."""
+    with importing():
+        from fedge.fleet import nodes
     with guarded():
         site = site_of(folder, "client")
         with playing(site, log, metrics, parent):
@@ -121,8 +131,12 @@ def up_command(
     format: Output = Format.text,
 ) -> None:
     """Run a whole fleet on this machine, and show what it costs beside what was predicted."""
-    from fedge.view.report import write_report  # which a role has no use for
-
+    with importing():
+        from fedge.experiment.fleet_file import read_fleet
+        from fedge.fleet.up import up
+        from fedge.view import terminal
+        from fedge.view.fleet_tree import FleetTicker
+        from fedge.view.report import write_report
     ticker = FleetTicker()
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     few_arenas()

@@ -7,14 +7,24 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from fedge.cli.common import HINT, NAMES, ConfigFile, Format, Out, Output, Pairs, Seed, folder_of, gather, guarded
+from fedge.cli.common import (
+    HINT,
+    NAMES,
+    ConfigFile,
+    Format,
+    Out,
+    Output,
+    Pairs,
+    Seed,
+    folder_of,
+    gather,
+    guarded,
+    importing,
+)
 from fedge.errors import ConfigError
 from fedge.runner import files
-from fedge.runner.run import default_folder
-from fedge.studies.estimate import PROBES, estimate
-from fedge.view import terminal
+from fedge.studies.words import PROBES
 
 app = typer.Typer(no_args_is_help=True, help="What the papers' bounds say of a run, beside what was measured.")
 
@@ -39,6 +49,12 @@ def estimate_command(
     A run that was made is made again from its record, with probes. The answer goes into its folder, or into --out.
     """
     with guarded():
+        with importing():
+            from rich.console import Console
+
+            from fedge.runner.run import default_folder
+            from fedge.studies.estimate import estimate
+            from fedge.view import terminal
         if is_run := Path(what).is_dir():
             if pairs or config is not None or seed is not None:
                 raise ConfigError("a run that was made keeps its own keys; give its folder alone")

@@ -21,7 +21,6 @@ from fedge.net.fleet import Fleet, Node
 from fedge.net.identity import AUTHORITY, IDENTITY
 
 FOLDER, RUNS, CACHE = "/fleet", "/runs", "/cache"  # in a container: a node's folder, what it keeps, compiled programs
-IMAGE = "registry.example.org/fedge:latest"
 USER = 1000
 Files = dict[str, str]  # name → content
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+WITH_PARENT = "--with-parent"  # how they are told
 PREFIX, MARK = "fedge-fleet-", ".temporary"
 
 

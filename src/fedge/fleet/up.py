@@ -24,7 +24,7 @@ from fedge.fleet import folders
 from fedge.fleet.account import Account, account_of
 from fedge.fleet.leader import Leader
 from fedge.fleet.nodes import Leading, Site, alone, lead
-from fedge.fleet.temporary import Temporary, temporary
+from fedge.fleet.temporary import WITH_PARENT, Temporary, temporary
 from fedge.fleet.work import Work
 from fedge.net.fleet import Fleet, Node
 from fedge.net.gather import LeavingError, Patience
@@ -36,7 +36,6 @@ from fedge.runner.result import Result
 from fedge.runner.signals import StopRequest
 
 ACCOUNT = "fleet.json"  # in the run folder
-WITH_PARENT = "--with-parent"
 LEAVE = 5.0  # seconds for children to end by themselves, once they were told; they hold nothing that would be lost
 LOOK = 0.2
 log = logging.getLogger(__name__)

@@ -27,10 +27,10 @@ from fedge.runner import checkpoint, record, sources
 from fedge.runner.loop import is_finite
 from fedge.runner.prepare import Given, Keys, Preparation, ready
 from fedge.runner.rows import read_rows
+from fedge.studies.words import PROBES
 from fedge.theory.constants import Constant, Measurements, as_numbers, bounds, constants, verdict
 from fedge.theory.probe import CURVED, Measured, Probe
 
-PROBES = 6
 SAME = 1e-4  # by which the weights of a run made again may differ, relatively: sums on another machine are rounded anew
 TINY = 1e-9  # what rounding may move a weighted mean by
 THEORIES = {"fedavg": "sdfeel", "hierfavg": "sdfeel", "hfedavg": "sdfeel", "sdfeel": "sdfeel", "hist": "hist",

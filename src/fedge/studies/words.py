@@ -1,4 +1,6 @@
-"""The words that only a planner knows."""
+"""What help says of studies is here, so that it need not import them."""
+
+PROBES = 6  # models at which a theory's constants are measured, unless told otherwise
 
 WORDS = {  # the planner's own, and what they mean
     "minimise": "seconds, bytes or energy",
