@@ -172,7 +172,8 @@ def test_a_fleet_and_the_simulator_do_not_go_on_with_each_others_memories(tmp_pa
     assert made.start.memory._asdict() == {"shift": {}, "lost": {}, "control": {}}
     flat = without_rows(small(algorithm="scaffold"))
     assert flat.start.memory.control.keys() == flat.job.task.trainable
-    assert without_rows(plain := small()) is plain
+    plain = small()
+    assert without_rows(plain) is plain
     for begun, here, says in ((made, whole, "a fleet, whose clients keep their"), (whole, made, "fedge run, with the")):
         written = {name: np.asarray(w) for name, w in checkpoint.by_name(begun.start).items()}
         with pytest.raises(RunError, match=f"was written by {says} memories .*; continue it as it was begun"):
