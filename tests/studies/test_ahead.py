@@ -1,10 +1,12 @@
 """What a plan still takes is reckoned from what rounds cost; worked by hand."""
 
 import math
+from dataclasses import dataclass, field
 
 import pytest
 
 from fedge.studies.ahead import Ahead, Runner, goal_of, race_ahead
+from fedge.studies.race import Standing, race
 from fedge.view.plan_progress import PlanTicker
 
 
@@ -34,6 +36,58 @@ def test_half_go_after_each_lap(progress, steps):
 def test_nobody_goes_before_a_quarter_of_the_way():
     """Laps to 1, 2, 4 and 8 of a goal of 8: four settings until 2, two until 4, one to the end."""
     assert race_ahead([Runner(1, 0, 0.0)] * 4, 1, 8) == 4 * 2 + 2 * 2 + 1 * 4
+
+
+@dataclass
+class Steady:
+    """On this track each setting makes its own part of the way with each round, and a round costs and takes 1."""
+
+    paces: dict
+    slack: float
+    done: dict = field(default_factory=dict)
+    guesses: list = field(default_factory=list)
+
+    def price(self, name, rounds):
+        return float(rounds)
+
+    def step(self, name):
+        return 1
+
+    def allowed(self, name, rounds):
+        return True
+
+    def family(self, name):
+        return name[0]
+
+    def progress(self, name):
+        return self.done.get(name, 0) / self.paces[name]
+
+    def train(self, name, rounds):
+        self.done[name] = end = min(rounds, self.paces[name])
+        return Standing(end, self.progress(name), end if end == self.paces[name] else None)
+
+    def lap(self, cost, alive, best):
+        there = {self.family(name) for name in self.done if self.progress(name) == 1}
+        runners = [Runner(1.0, self.done.get(n, 0), self.progress(n), self.family(n)) for n in alive]
+        if (goal := goal_of(runners, best)) is not None:
+            likely = race_ahead(runners, cost, goal, slack=self.slack, there=there)
+            self.guesses.append((sum(self.done.values()), likely))
+
+    def text(self, cost):
+        return str(cost)
+
+
+@pytest.mark.parametrize("slack", [1.0, 2.0])
+@pytest.mark.parametrize("families", ["a", "ab", "abcde"])
+def test_at_a_constant_pace_the_estimate_is_what_the_race_takes(families, slack):
+    """The families are unlike: without their families most would be dropped; two of five are not there by the slack."""
+    best = {"a": 64, "b": 72, "c": 79, "d": 130, "e": 150}  # rounds to the target
+    paces = {f"{family}{n}": best[family] + 7 * n for family in families for n in range(6)}
+    track = Steady(paces, slack)
+    race(list(paces), track, slack=slack)
+    whole = sum(track.done.values())
+    assert len(track.guesses) >= 3
+    assert [then + likely for then, likely in track.guesses] == pytest.approx([whole] * len(track.guesses))
 
 
 def test_the_time_left_is_that_of_the_whole_plan(capsys, monkeypatch):

@@ -226,9 +226,9 @@ class Planner:
             with ready(first.made.config, first.made.config.devices):
                 runs, axes = q.finalists * q.seeds, self.choices.axes.values()
                 neighbours = sum(len(values) > 1 for own in axes for values in own.values()) / len(axes)
-                trials.later = runs + neighbours  # two of each key, of which half go
+                trials.later, trials.slack = runs + neighbours, SLACK  # two of each key, of which half go
                 result = race(list(trials.trials), trials, slack=SLACK)
-                trials.later = runs
+                trials.later, trials.slack = runs, 1.0
                 self._refine(trials, result)
             for name in trials.trials:
                 trials.forget_state(name)

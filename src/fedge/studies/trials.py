@@ -160,7 +160,7 @@ class Trials:
     ) -> None:  # fmt: skip
         self._folder, self._price, self._budget, self._stop, self._tell = folder, price, budget, stop, tell
         self.text, self._whole, self._lap, self._trained, self._alive = text, whole, "", 0, list[str]()
-        self.made, self.later, self._since = 0, 0.0, 0
+        self.made, self.later, self.slack, self._since = 0, 0.0, 1.0, 0
         self._likely: float | None = None
         self.trials: dict[str, Trial] = {}
         self.steps, self._cache, self._untrained = 0, cache, untrained
@@ -205,12 +205,13 @@ class Trials:
             rounds = trial.rounds or trial.every
             price = self.price(name, rounds)
             steps = trial.made.job.steps_per_round * rounds / price
-            runners.append(Runner(steps, price if trial.rounds else 0.0, self.progress(trial)))
+            runners.append(Runner(steps, price if trial.rounds else 0.0, self.progress(trial), self.family(name)))
         goal = goal_of(runners, best)
         if goal is None:
             return None
         leader = max(runners, key=lambda one: one.progress, default=Runner(0.0, 0.0, 0.0))
-        return race_ahead(runners, level, goal) + self.later * leader.steps * goal
+        there = {self.family(name) for name, trial in self.trials.items() if trial.reached is not None}
+        return race_ahead(runners, level, goal, slack=self.slack, there=there) + self.later * leader.steps * goal
 
     def train(self, name: str, rounds: int) -> Standing:
         """Train a setting up to so many rounds, or remember that it was trained so far."""
