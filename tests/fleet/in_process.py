@@ -91,6 +91,8 @@ def fleet(
         work, found.hubs[top], patience, clients_patience
     )  # fmt: skip
     found.cloud = engine
+    if not gossips:
+        engine.remember(kept)
     for cell in cells if work.algorithm.has_edges else ():
         below = hub(edge(cell), children_of(work, cell))
         own = (SplitCell if split else Cell)(work, below, cell, clients_patience, kept)

@@ -6,14 +6,19 @@ import pytest
 
 from fedge.engine import Reference
 from fedge.errors import ConfigError, FleetError, RunError
+from fedge.fleet.cell import NoQuorumError
 from fedge.fleet.client import START, Clients, only_samples_of, samples_of
+from fedge.fleet.cloud import Cloud
 from fedge.fleet.entries import Entries, Keeping
+from fedge.fleet.greeting import only
 from fedge.fleet.memory import COUNTED, MISSED, SINCE, CellMemory, ClientMemory, without_rows
 from fedge.fleet.work import Work
-from fedge.net.names import client, edge
+from fedge.net.hub import Hub
+from fedge.net.names import CLOUD, client, edge
+from fedge.net.tally import Tally
 from fedge.net.wire import Message
 from fedge.runner import checkpoint
-from tests.fleet.in_process import fleet
+from tests.fleet.in_process import WAIT, fleet
 from tests.fleet.test_faults import cut_links
 from tests.helpers import distance, small
 
@@ -155,6 +160,67 @@ def test_a_cell_says_which_turns_count_and_begins_anew_where_its_edge_has_lost_t
     anew.begin(3, {}, None)
     assert anew.facts(1)[SINCE] == 6
     assert "edge 0 knows nothing of its cell's corrections before round 4; they begin anew" in caplog.text
+
+
+@pytest.mark.parametrize("keys", [SCAFFOLD, {"codec": "topk:0.1"}, {"algorithm": "fedavg", "codec": "topk:0.1"},
+                                  {"algorithm": "scaffold"}])  # fmt: skip
+def test_whose_turns_have_counted_is_known_after_a_restart(tmp_path, keys):
+    work = Work(without_rows(small(**keys)))
+    each, place = work.schedule.edge_rounds, Keeping(tmp_path, "this run")
+    cell = CellMemory(work, 0, edge(0), place)
+    one, other = (int(i) for i in work.topology.roster[0][:2])
+    change = {f"change:{path}": np.ones(w.shape) for path, w in cell.row.items()}
+    cell.begin(0, {}, None)
+    cell.learn(0, [one, other], {one: Message("update", client(one), edge(0), tensors=change)})
+    cell.keep(0, None)
+    before = [cell.facts(number) for number in (one, other)]
+    assert before == [{SINCE: 0, COUNTED: 0, MISSED: None}, {SINCE: 0, COUNTED: None, MISSED: 0}]
+    cell.begin(1, {}, None)
+    cell.learn(each, [one, other], {})  # and is killed before that round is over
+    for index in (1, 2):
+        again = CellMemory(work, 0, edge(0), place)
+        again.begin(index, {}, None)
+        assert [again.facts(number) for number in (one, other)] == before
+        again.keep(index, None)
+
+
+def test_a_leader_that_goes_back_hides_nothing_that_is_missed_later():
+    work = Work(without_rows(small(**SCAFFOLD)))
+    cell = CellMemory(work, 0, edge(0), None)
+    cell.learn(2, [1, 2], {})
+    cell.begin(1, {}, None)
+    assert [cell.facts(number)[MISSED] for number in (1, 2)] == [None, None]
+    cell.learn(3, [1], {})
+    assert cell.facts(1)[MISSED] == 3
+
+
+def test_what_is_no_number_is_not_remembered():
+    work = Work(without_rows(small(**SCAFFOLD)))
+    memory, model = ClientMemory(work, 0, 4, Keeping()), dict(work.stack_of(0).weights)
+    known = memory.recall(Message(START, edge(0), client(4), 0), model)
+    spoilt = known._replace(lost={path: np.full(w.shape, np.nan) for path, w in known.lost.items()})
+    memory.keep(Message(START, edge(0), client(4), 0), model, spoilt)
+    after = memory.recall(Message(START, edge(0), client(4), 1), model)
+    assert all(np.isfinite(w).all() for w in after.lost.values())
+
+
+def test_a_cloud_that_is_started_again_knows_whose_models_have_counted(tmp_path, monkeypatch):
+    work, told = Work(without_rows(small(algorithm="mtgc", dtype="float64", devices=1))), []
+
+    def at_edges(self, index, cells):
+        told.append({cell: self._deal_to(cell, index, 1, dealt).facts[COUNTED] for cell, dealt in cells.items()})
+        if index == 1:
+            raise NoQuorumError("nobody came")
+        return {1: cells[1].model}, 0.0
+
+    monkeypatch.setattr(Cloud, "_at_edges", at_edges)
+    for index in (0, 1, 2, 0):  # the last time the leader has gone back
+        cloud = Cloud(work, Hub(CLOUD, only, Tally()), WAIT)
+        cloud.remember(Keeping(tmp_path, "this run"))
+        monkeypatch.setattr(cloud, "_merge", lambda state, stacks, now: state)
+        cloud.one_round(work.made.start, index)
+    assert [row[1] for row in told] == [-1, 0, 0, -1]
+    assert {row[0] for row in told} == {-1}
 
 
 @pytest.mark.parametrize("keys", [{"participation": 0.5}, {"down_codec": "int8"}, {"server": "adam"},

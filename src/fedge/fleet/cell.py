@@ -32,7 +32,7 @@ class Dealt(NamedTuple):
 
     model: Numbers
     mask: Numbers | None = None
-    counted: int | None = None  # the last global round in which the cell's model counted in the cloud, where it says so
+    counted: int | None = None  # the last global round in which the cell's model counted in the cloud, if there is one
 
 
 class Turn(NamedTuple):
@@ -74,6 +74,10 @@ class Cell:
         self.memory = CellMemory(work, cell, hub.me, kept)
         self._told: dict[tuple[str, Name], Link] = {}  # over which link a client was told something this global round
         self.pulse: Callable[[float], None] = lambda part: None  # called while it waits
+
+    def remember(self, place: Keeping) -> None:
+        """Keep what is to be remembered somewhere else than was said at first."""
+        self.memory = CellMemory(self.work, self.cell, self.hub.me, place)
 
     def global_round(self, index: int, dealt: Dealt, seconds: float | None = None) -> Trained:
         """Make the edge rounds of a global round, within so many seconds if that is said."""

@@ -18,8 +18,9 @@ from fedge.core.update import Hop, Kept
 from fedge.errors import brief
 from fedge.fleet.cell import Cell, Dealt, DivergedError, NoQuorumError
 from fedge.fleet.edge import ABSENT, DEAL, MERGED
+from fedge.fleet.entries import Entries, Keeping
 from fedge.fleet.leader import Leader
-from fedge.fleet.memory import COUNTED
+from fedge.fleet.memory import COUNTED, NEVER, TURNS, as_table, entries_of, from_table
 from fedge.fleet.told import without
 from fedge.fleet.work import Numbers, Work, on_host
 from fedge.net.gather import Asks, Gathered, Patience, gather
@@ -35,11 +36,34 @@ class Cloud(Leader):
     def __init__(self, work: Work, hub: Hub, patience: Patience, clients: Patience | None = None) -> None:
         super().__init__(work, hub, patience)
         self._own = None if work.algorithm.has_edges else Cell(work, hub, 0, clients or patience)
+        self._entries: Entries | None = None
         self._deal = jax.jit(lambda state, now: [(s.weights, s.mask) for s in work.algorithm.deal(state, now)])
         self._merge = jax.jit(self._merged)
         self._counted: dict[int, int] = {}  # cell → the last round in which its model counted
 
+    def remember(self, place: Keeping) -> None:
+        """Keep beside the checkpoints what a leader that goes on from one must know: whose work has counted."""
+        correction = self.work.way.correction
+        if self._own is not None:
+            self._own.remember(place)
+        elif correction is not None and correction.follows:
+            self._entries = entries_of(self.work, place, self.hub.me, 1)
+
+    def _counted_before(self, index: int) -> dict[int, int]:
+        entry = None if self._entries is None else self._entries.before(index)
+        if entry is not None:
+            return from_table(entry.rows[TURNS][COUNTED], range(self.work.topology.cells))
+        return {cell: number for cell, number in self._counted.items() if number < index}
+
     def one_round(self, state: State, index: int) -> State:
+        cells, self._counted = range(self.work.topology.cells), self._counted_before(index)
+        try:
+            return self._round(state, index)
+        finally:
+            if self._entries is not None:
+                self._entries.keep(index, {TURNS: {COUNTED: as_table(self._counted, cells)}})
+
+    def _round(self, state: State, index: int) -> State:
         dealt, now = self._deal(state, self.work.now(index)), self.work.now(index)
         cells = {
             cell: Dealt(_row(n, weights), _row(n, mask) if mask else None)
@@ -123,8 +147,9 @@ class Cloud(Leader):
 
     def _deal_to(self, cell: int, index: int, attempt: int, dealt: Dealt) -> Message:
         masks = {path: mask.astype(bool) for path, mask in (dealt.mask or {}).items()}
+        facts = {"seconds": 0.9 * self.patience.deadline, COUNTED: self._counted.get(cell, NEVER)}
         return Message(DEAL, self.hub.me, edge(cell), index, attempt=attempt, tensors=dealt.model, masks=masks,
-                       facts={"seconds": 0.9 * self.patience.deadline, COUNTED: self._counted.get(cell)})  # fmt: skip
+                       facts=facts)  # fmt: skip
 
     def _arrived(self, cell: int, dealt: Dealt, message: Message, index: int) -> Numbers:
         """Return a cell's model as it has arrived in the cloud."""

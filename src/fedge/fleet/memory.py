@@ -3,20 +3,23 @@
 control     edge → client: the cell's row of a correction, before a start, once in each edge round or global round
 origin      edge → client: the model that the cell began the global round with, where no start has brought it
 
-A client keeps its own row and what codecs took off, its edge the cell's row. A start says which of a client's turns
-counted last, so that what it learnt in a later one is undone; and from which turn on its cell's row is known, so that
-all of a cell begin anew where their edge has lost that.
+A client keeps its own row and what codecs took off, its edge the cell's row and whose turns have counted; under FedAvg
+the cloud does, which has the row in its checkpoint. A start says which of a client's turns counted last, so that what
+it learnt in a later one is undone; and from which turn on its cell's row is known, so that all of a cell begin anew
+where their edge has lost that.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from fedge.core import tree
 from fedge.core.contract import Direct
@@ -31,7 +34,8 @@ from fedge.net.wire import Facts, Message, is_number
 CONTROL, ORIGIN = "control", "origin"
 CHANGE = "change:"  # before the numbers of how a client's row has changed
 COUNTED, MISSED, SINCE = "counted", "missed", "since"  # facts of a start: turns
-SHIFT, LOST, BEGAN, ROW, MINE = "shift", "lost", "began", "row", "mine"
+SHIFT, LOST, BEGAN, ROW, MINE, TURNS = "shift", "lost", "began", "row", "mine", "turns"
+NEVER = -1
 log = logging.getLogger(__name__)
 
 
@@ -113,7 +117,8 @@ class ClientMemory:
         rows = {kind: on_host(own) for kind, own in ((SHIFT, memory.shift), (LOST, memory.lost)) if own}
         if correction is not None and correction.follows:
             rows[BEGAN] = {path: np.asarray(model[path]) for path in memory.shift}
-        self._entries.keep(turn_of(self._work, start), rows)
+        if all(np.isfinite(w).all() for own in rows.values() for w in own.values()):  # else its update is refused too
+            self._entries.keep(turn_of(self._work, start), rows)
 
 
 class CellMemory:
@@ -122,19 +127,29 @@ class CellMemory:
     def __init__(self, work: Work, cell: int, name: Name, place: Keeping | None) -> None:
         self._work, self._cell, self._name = work, cell, name
         self.row: Numbers = dict(row_of(work, cell)) if work.way.correction is not None else {}
-        self._entries = entries_of(work, place, name, 1) if place is not None and self.row else None
+        self._entries = entries_of(work, place, name, 1) if place is not None and work.way.keeps else None
+        self._has_row = bool(self.row) and work.algorithm.has_edges  # else it is in the leader's checkpoint
+        self._clients = [int(i) for i in work.topology.roster[cell]]
         self._counted: dict[int, int] = {}  # client → its last turn that counted
         self._missed: dict[int, int] = {}  # client → its first turn after that which did not
         self._since = 0
 
     def begin(self, index: int, model: Numbers, merged: int | None) -> None:
         """Take up what was known before a global round; `merged` is the last whose model of this cell has counted."""
+        work, first = self._work, index * self._work.schedule.edge_rounds
+        self._counted, self._missed = (
+            {number: turn for number, turn in table.items() if turn < first} for table in (self._counted, self._missed)
+        )
         if self._entries is None:
             return
-        work, correction, entry = self._work, self._work.way.correction, self._entries.before(index)
-        assert correction is not None
+        entry, correction = self._entries.before(index), work.way.correction
+        if entry is not None and (turns := entry.rows.get(TURNS)) is not None:
+            self._counted, self._missed = (from_table(turns[key], self._clients) for key in (COUNTED, MISSED))
+            self._since = int(turns[SINCE][0])
+        if not self._has_row or correction is None:
+            return
         self.row = dict(row_of(work, self._cell) if entry is None else entry.rows[ROW])
-        self._since = index * work.schedule.edge_rounds if entry is None else self._since
+        self._since = first if entry is None else self._since
         if entry is None and index:
             log.warning("%s knows nothing of its cell's corrections before round %d; they begin anew", self._name.words,
                         index + 1)  # fmt: skip
@@ -169,13 +184,25 @@ class CellMemory:
 
     def keep(self, index: int, model: Numbers | None) -> None:
         """Remember what is known after a global round, which came to this model if it came to one."""
-        correction = self._work.way.correction
-        if self._entries is None or correction is None:
+        if self._entries is None:
             return
-        rows = {ROW: self.row}
-        if correction.follows and model is not None:
+        correction, tables = self._work.way.correction, ((COUNTED, self._counted), (MISSED, self._missed))
+        turns = {key: as_table(table, self._clients) for key, table in tables} | {SINCE: np.array([self._since])}
+        rows: dict[str, Numbers] = {TURNS: turns}
+        if self._has_row:
+            rows[ROW] = self.row
+        if self._has_row and correction is not None and correction.follows and model is not None:
             rows[MINE] = {path: np.asarray(model[path]) for path in self.row}
         self._entries.keep(index, rows)
+
+
+def as_table(found: Mapping[int, int], numbers: Sequence[int]) -> NDArray[Any]:
+    """Write down when something was last true of each of these, for a file."""
+    return np.array([found.get(number, NEVER) for number in numbers], np.int64)
+
+
+def from_table(table: NDArray[Any], numbers: Sequence[int]) -> dict[int, int]:
+    return {number: int(turn) for number, turn in zip(numbers, table, strict=True) if turn != NEVER}
 
 
 def _turn(fact: Any) -> int | None:

@@ -47,7 +47,7 @@ from fedge.net.uplink import Dialling, Uplink
 from fedge.runner import identity
 from fedge.runner.cache import ProgramCache
 from fedge.runner.costs import Costs
-from fedge.runner.listener import Listener
+from fedge.runner.listener import Audience, Listener
 from fedge.runner.prepare import Given, ready
 from fedge.runner.result import Result
 from fedge.runner.run import run
@@ -144,6 +144,7 @@ class Leading(ProgramCache):
         self._site, self._told = site, told
         self.hub: Hub | None = None
         self.leader: Cloud | Monitor | None = None
+        self._hello: Any = None
 
     def fit(self, made: Experiment) -> Experiment:
         return without_rows(made)
@@ -153,7 +154,8 @@ class Leading(ProgramCache):
         children = [edge(cell) for cell in range(work.topology.cells)]
         if not work.algorithm.has_edges:
             children = [client(i) for i in range(work.topology.clients)]
-        self.hub = site.serving(greeting(made, identity.objects(made, None)), *children)
+        self._hello = greeting(made, identity.objects(made, None))
+        self.hub = site.serving(self._hello, *children)
         patience = site.patience(of_edges=True)
         if work.algorithm.gossip is not None:
             self.leader = Monitor(work, self.hub, patience)
@@ -164,6 +166,21 @@ class Leading(ProgramCache):
         self._told(self.leader)
         return self.leader
 
+    def remember(self, out: Path) -> None:
+        """Let a cloud keep in the folder of its run what it must know when it is started again."""
+        if isinstance(self.leader, Cloud):
+            self.leader.remember(self._site.memory(self.leader.work, self._hello, out))
+
+
+class Beside(Listener):
+    """This tells who leads in which folder its run is kept."""
+
+    def __init__(self, leading: Leading) -> None:
+        self._leading = leading
+
+    def ready(self, experiment: Experiment, out: Path) -> None:
+        self._leading.remember(out)
+
 
 def lead(
     leading: Leading, fleet: Fleet, *, out: Path | None = None, resume: Path | None = None,
@@ -173,7 +190,8 @@ def lead(
     over = False
     try:
         again = {"resume": resume} if resume is not None else {"out": out}
-        result = run(None if resume else dict(fleet.run), cache=leading, listener=listener, stop=stop, **again)
+        listeners = [Beside(leading), *Audience(listener)]
+        result = run(None if resume else dict(fleet.run), cache=leading, listener=listeners, stop=stop, **again)
         over = True
     except DivergenceError:
         over = True
