@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 
@@ -49,11 +50,11 @@ class FleetError(FedgeError):
 
 
 class StoppedError(FedgeError):
-    """A run was asked to stop, and did; `signal` is the number of the one that asked."""
+    """A run was asked to stop, and did; `signal` is the number of the one that asked, `folder` that of a plan."""
 
-    def __init__(self, sentence: str, signal: int = 2) -> None:
+    def __init__(self, sentence: str, signal: int = 2, folder: Path | None = None) -> None:
         super().__init__(sentence)
-        self.exit_code = 128 + signal
+        self.exit_code, self.folder = 128 + signal, folder
 
     def continued_by(self, command: str) -> StoppedError:
         """Return the same with the command that goes on with all that was begun, where there is something to go on."""

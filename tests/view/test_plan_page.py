@@ -5,9 +5,13 @@ import shutil
 from dataclasses import replace
 
 import pytest
+from typer.testing import CliRunner
 
+from fedge.cli import app
+from fedge.errors import StoppedError
 from fedge.runner import files
 from fedge.studies.answer import Answer
+from fedge.studies.planner import saying_how_to_go_on
 from fedge.view.board_plans import Plans, plan_row
 from fedge.view.board_runs import Listing
 from fedge.view.page_data import page_data
@@ -167,6 +171,18 @@ def test_a_look_changes_with_a_plans_files(plan):
     files.append(plan / "trials.jsonl", "{}\n")
     again = Listing(plan.parent)
     assert again.look(["mine"]) != before
+
+
+def test_a_plan_that_is_stopped_leaves_its_page(plan, monkeypatch):
+    def stopped(*_, **__):
+        with saying_how_to_go_on(plan):
+            raise StoppedError("", signal=15)
+
+    (plan / "answer.json").unlink()
+    monkeypatch.setattr("fedge.studies.planner.plan", stopped)
+    done = CliRunner().invoke(app, ["plan", "--resume", str(plan)])
+    assert (done.exit_code, f"stopped; continue with: fedge plan --resume {plan}" in done.stderr) == (143, True)
+    assert "So far 4 settings trained" in (plan / "report.html").read_text()
 
 
 def test_a_plan_on_objects_from_python_has_no_command(plan):

@@ -25,7 +25,7 @@ from fedge.cli.common import (
     importing,
     stop_request,
 )
-from fedge.errors import ConfigError, brief
+from fedge.errors import ConfigError, StoppedError, brief
 from fedge.studies.words import WORDS
 
 if TYPE_CHECKING:
@@ -60,12 +60,18 @@ def plan_command(
     with importing():
         from fedge.studies.planner import plan
         from fedge.view.plan_progress import PlanTicker
+        from fedge.view.report import write_report
     ticker = PlanTicker()
     with guarded(), contextlib.closing(ticker):
         if resume is not None and (words or config or out or seed is not None or budget is not None):
             raise ConfigError("--resume goes on with a plan as it was begun; give --resume DIR alone")
         asked = {} if resume is not None else _asked(words or [], budget, config, seed)
-        found = plan(asked, out=folder_of(out), resume=resume, stop=stop_request(), tell=ticker)
+        try:
+            found = plan(asked, out=folder_of(out), resume=resume, stop=stop_request(), tell=ticker)
+        except StoppedError as problem:
+            if problem.folder is not None:
+                write_report(problem.folder)
+            raise
         ticker.close()
         tell(found, format, draw)
 

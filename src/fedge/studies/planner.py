@@ -335,4 +335,5 @@ def saying_how_to_go_on(folder: Path) -> Iterator[None]:
     try:
         yield
     except StoppedError as problem:
-        raise StoppedError(f"stopped; continue with: {resume_command(folder)}", problem.exit_code - 128) from None
+        said = f"stopped; continue with: {resume_command(folder)}"
+        raise StoppedError(said, problem.exit_code - 128, folder) from None
