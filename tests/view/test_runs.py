@@ -240,11 +240,14 @@ def test_tensorboard_reads_back_what_was_run(runs, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning")  # how MLflow asks its database
-def test_mlflow_reads_back_what_was_run(runs, tmp_path):
-    import mlflow  # the real one, without its web page: mlflow-skinny, and what it needs to keep a database
-
+def test_mlflow_reads_back_what_was_run(runs, tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "")  # so that it is taken away again
+    monkeypatch.delenv("MLFLOW_DISABLE_TELEMETRY")
     done = call("export", runs, "--to", "mlflow", "--out", tmp_path / "ml")
     assert done.exit_code == 0, done.output
+    assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
+    import mlflow  # the real one, without its web page: mlflow-skinny, and what it needs to keep a database
+
     client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'ml/mlflow.db'}")
     found = client.search_runs([client.get_experiment_by_name("fedge").experiment_id])
     assert len(found) == 6

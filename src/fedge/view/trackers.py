@@ -97,6 +97,7 @@ class MLflow(Tracker):
     """This fills an experiment of MLflow: in a folder, or where MLFLOW_TRACKING_URI says."""
 
     def __init__(self, folder: str | Path | None = None, experiment: str = "fedge") -> None:
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # or importing it would tell its makers
         mlflow = require("mlflow", "mlflow")
         self._entities, uri = mlflow.entities, None
         if folder is not None or "MLFLOW_TRACKING_URI" not in os.environ:
