@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, ClassVar
@@ -149,3 +150,11 @@ def assert_mean_preserved(algorithm: Algorithm, path: str = "fc1/kernel") -> Non
         operator = algorithm.operator(k, path)
         np.testing.assert_allclose(operator.sum(0), 1, atol=1e-12)
         np.testing.assert_allclose(operator @ m, m, atol=1e-12)
+
+
+def until(true: Callable[[], bool], seconds: float = 240.0) -> None:
+    """Wait for something that takes a moment, on a machine that is busy."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)

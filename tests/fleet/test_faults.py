@@ -26,7 +26,7 @@ from fedge.net.names import CLOUD, MONITOR, client, edge
 from fedge.net.tally import Tally
 from fedge.net.uplink import Dialling
 from tests.fleet.in_process import WAIT, Cell, fleet, neighbours, vet_of
-from tests.helpers import distance, small
+from tests.helpers import distance, small, until
 
 pytest.importorskip("grpc")
 HALF = Patience(deadline=300.0, quorum=0.5, grace=0.0)
@@ -301,10 +301,3 @@ def test_a_monitor_that_was_away_misses_rounds_and_edges_go_on_without_it(caplog
     missed = [record for record in caplog.records if "the monitor has missed round" in record.message]
     assert len(monitor.seconds) == 8 - len(missed)  # of what it missed it knows no seconds
     assert 1 <= len(missed) <= 7  # the last four are always sent again, and one may have been on its way
-
-
-def until(true):
-    end = time.monotonic() + 120
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.02)

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from safetensors.numpy import load_file
 import fedge
 from fedge.experiment.fleet_file import fleet_of
 from fedge.fleet.up import up
+from tests.helpers import until
 
 pytest.importorskip("grpc")
 KEYS = {"algorithm": "hierfavg", "clients": 3, "cells": 1, "rounds": 15, "local_steps": 2, "edge_rounds": 1,
@@ -49,13 +50,6 @@ def those_of(folder: Path) -> list[int]:
     return found
 
 
-def until(true) -> None:
-    end = time.monotonic() + LONG
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="looks for processes in /proc")
 def test_a_fleet_that_is_killed_leaves_nobody_behind_and_goes_on_to_the_same_model(tmp_path, free_port):
     file, out = write_file(tmp_path, free_port), tmp_path / "run"
@@ -82,13 +76,24 @@ def test_a_fleet_that_is_killed_leaves_nobody_behind_and_goes_on_to_the_same_mod
 
 
 @pytest.mark.parametrize("own", [{"algorithm": "sdfeel", "cells": 2}, {"algorithm": "hiersfl", "cells": 1}])
-def test_processes_without_a_cloud_or_with_halves_of_a_model_end_with_the_simulators(tmp_path, free_port, own):
+def test_processes_without_a_cloud_or_with_halves_of_a_model_end_with_the_simulators(
+    tmp_path, free_port, own, monkeypatch
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # children's command lines name the folders made for them
+    seen = set()
     keys = {"clients": 2, "rounds": 2, "local_steps": 2, "edge_rounds": 1, "data": "fashion-mini", "devices": 1} | own
     fleet = fleet_of({"run": keys, "fleet": {"port": free_port, "per_process": 2}}, "tiny")
-    result, account = up(fleet, nodes=None, out=tmp_path / "run")
+    result, account = up(fleet, out=tmp_path / "run", told=lambda leader: looking(leader, seen, tmp_path))
+    assert len(seen) == len(fleet.nodes) - (own["algorithm"] != "sdfeel")  # all but who leads
     assert not those_of(tmp_path)
+    assert not list(tmp_path.glob("fedge-*"))
     assert account.agrees
     assert close(load_file(result.out / "weights.safetensors"), fedge.run(keys, out=tmp_path / "simulated"))
+
+
+def looking(leader, seen, folder) -> None:
+    """Let a leader look for processes after each round."""
+    leader.told = lambda index: seen.update(those_of(folder))
 
 
 def close(weights, simulated) -> bool:
