@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from datetime import datetime
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,20 @@ def environment(seed: int) -> dict[str, Any]:
     return {
         "seed": seed,
         "code": code_digest(),
+        **_machine(),
+        "devices": [d.device_kind for d in devices],
+        "backend": devices[0].platform,
+    }
+
+
+@cache
+def _machine() -> dict[str, Any]:
+    """Say what does not change while a process lives; reading it takes as long as a short round."""
+    return {
         "versions": {"fedge": __version__, "python": platform.python_version()}
         | {name: metadata.version(name) for name in VERSIONS},
         "platform": platform.platform(),
         "processor": _processor(),
-        "devices": [d.device_kind for d in devices],
-        "backend": devices[0].platform,
     }
 
 
