@@ -6,7 +6,7 @@ import pytest
 
 from fedge.engine import Reference
 from fedge.errors import ConfigError, FleetError, RunError
-from fedge.fleet.cell import NoQuorumError
+from fedge.fleet.cell import Cell, NoQuorumError
 from fedge.fleet.client import START, Clients, only_samples_of, samples_of
 from fedge.fleet.cloud import Cloud
 from fedge.fleet.entries import Entries, Keeping
@@ -83,14 +83,27 @@ def test_another_runs_memory_is_kept_and_refused(tmp_path):
     assert Entries(Keeping(tmp_path, "run"), "client-0", 1, 2).before(1).turn == 0
 
 
-def test_who_is_killed_goes_on_from_what_was_kept(tmp_path):
-    """Client 2 and the edges lose what is in memory in round 2; a leader that goes back a round finds the old rows."""
+def test_who_is_killed_goes_on_from_what_was_kept(tmp_path, monkeypatch):
+    """Client 2 and the edges lose what is in memory in round 2; a leader that goes back a round finds the old rows.
+
+    In round 1 the cloud loses an edge which is at work. Nobody makes twice what it is asked for twice.
+    """
     made = small(**SCAFFOLD)
     expected, _ = Reference(made.job).rounds(made.start, 0, 2)
-    killed, hubs = [], {}
+    killed, hubs, cut, made_by = [], {}, [], []
+    global_round = Cell.global_round
+
+    def counted(cell, index, *given):
+        made_by.append((cell.cell, index))
+        return global_round(cell, index, *given)
+
+    monkeypatch.setattr(Cell, "global_round", counted)
 
     class Mortal(Clients):
         def answer(self, message):
+            if (message.kind, message.receiver, message.edge_round) == (START, client(2), 1) and not cut:
+                cut.append(edge(self.cell))
+                cut_links(hubs[CLOUD], cut)
             if (message.kind, message.receiver, message.round) == (START, client(2), 1) and not killed:
                 killed.append(message.edge_round)
                 self._told.clear()
@@ -98,7 +111,9 @@ def test_who_is_killed_goes_on_from_what_was_kept(tmp_path):
                 self._memories = {i: ClientMemory(self.work, self.cell, i, kept) for i in self.numbers}
                 cut_links(hubs[edge(self.cell)], [client(2)])
                 return None
-            return super().answer(message)
+            update = super().answer(message)
+            assert update is None or super().answer(message) is update
+            return update
 
     with fleet(made, clients=Mortal, keep=tmp_path) as found:
         hubs |= found.hubs
@@ -111,7 +126,9 @@ def test_who_is_killed_goes_on_from_what_was_kept(tmp_path):
         found.cloud.rounds(after, 2, 1)
         after, _ = found.cloud.rounds(found.work.made.start, 0, 2)
         assert distance(made.evaluated(after), made.evaluated(expected)) < 1e-12
-    assert killed == [0]
+    assert (killed, len(cut)) == ([0], 1)
+    rounds = [0, 1, 1, 2, 0, 1]
+    assert [[index for cell, index in made_by if cell == c] for c in range(len(found.cells))] == 3 * [rounds]
 
 
 def test_a_client_unlearns_what_did_not_count_and_says_what_it_has_lost(caplog):

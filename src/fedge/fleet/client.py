@@ -48,6 +48,7 @@ class Clients:
         self._memories = {
             i: ClientMemory(work, self.cell, i, kept or Keeping()) for i in self.numbers if work.way.keeps
         }
+        self._answered: dict[int, Message] = {}  # the last of each client that remembers
 
     @property
     def names(self) -> tuple[Name, ...]:
@@ -66,6 +67,9 @@ class Clients:
         if message.kind != START:
             self._told[message.kind, number] = (message.round, message.edge_round, dict(message.tensors))
             return None
+        last = self._answered.get(number)
+        if last is not None and _try_of(last) == _try_of(message):  # its edge has asked again over a new link
+            return last
         start = arrived_model(work, self.cell, message)
         if (link := self.link(message, start)) is None:
             return None
@@ -83,8 +87,11 @@ class Clients:
             self._memories[number].keep(message, start, after)  # before it is sent: what counts is not forgotten
         value = float(done.loss)
         facts = {"loss": value if np.isfinite(value) else None, "seconds": time.perf_counter() - began}
-        return Message(UPDATE, message.receiver, message.sender, message.round, message.edge_round, message.step,
-                       message.attempt, tensors, masks_for(tensors, message.masks), facts)  # fmt: skip
+        update = Message(UPDATE, message.receiver, message.sender, message.round, message.edge_round, message.step,
+                         message.attempt, tensors, masks_for(tensors, message.masks), facts)  # fmt: skip
+        if number in self._memories:  # a client without one would make the same again, and need not hold it
+            self._answered[number] = update
+        return update
 
     def link(self, message: Message, start: Numbers) -> Link | None:
         """Return what a client knows of its cell besides a model to start from; None where it has missed some of it."""
@@ -114,6 +121,11 @@ class Clients:
             arrived = work.decode(Hop.UPLINK, codec, sent, wanted)
             memory = memory._replace(lost=tree.subtract(wanted, arrived))
         return {path: w for path, w in tensors.items() if path not in trained} | sent, memory
+
+
+def _try_of(message: Message) -> tuple[int, int, int]:
+    """Say which try at which edge round a start or an update is of."""
+    return message.round, message.edge_round, message.attempt
 
 
 def arrived_model(work: Work, cell: int, message: Message) -> Numbers:

@@ -35,6 +35,7 @@ class Edge:
     def __init__(self, cell: Cell) -> None:
         self.cell, self.work = cell, cell.work
         self._form = self.work.model_form(cell.cell)
+        self._answered: tuple[tuple[int, int], Message] | None = None  # (round, attempt) of the last deal, its answer
 
     def expect(self, head: Head) -> Form:
         """Say what the cloud may send."""
@@ -44,7 +45,13 @@ class Edge:
                          f"{head.bare.kind}")  # fmt: skip
 
     def answer(self, message: Message) -> Message:
-        """Make a global round's edge rounds."""
+        """Make a global round's edge rounds, once: a cloud whose link was cut asks again for what is there already."""
+        asked = (message.round, message.attempt)
+        if self._answered is None or self._answered[0] != asked:
+            self._answered = (asked, self._made(message))
+        return self._answered[1]
+
+    def _made(self, message: Message) -> Message:
         began, seconds = time.perf_counter(), message.facts.get("seconds")
         model = dict(message.tensors)
         kind, tensors, facts = MERGED, Numbers(), dict[str, object]()
