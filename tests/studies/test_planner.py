@@ -1,6 +1,7 @@
 """The planner: its pick is that of a whole grid, the same after a death, within its budget, and shows what it may."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -24,7 +25,7 @@ from fedge.studies.race import Result, Standing
 from fedge.studies.sensitivity import RATES, rates_of, with_rate
 from fedge.studies.trials import OF_CLIENTS, Energy, Trial
 from fedge.view.page_data import page_data
-from tests.helpers import small
+from tests.helpers import small, toy
 from tests.plans import answer_of, spread, trial_of
 
 FIXED = {"clients": 4, "cells": 2, "batch": 5, "devices": 2, "partition": "iid", "local_steps": 2, "edge_rounds": 1,
@@ -137,6 +138,21 @@ def test_a_plan_knows_which_objects_were_passed_in():
     given = Given(small(clients=4, cells=2).dataset, None, None)
     assert Planner(*split(keys), given, None, lambda *_: None).passed_in == ("data",)
     assert planner(keys).passed_in == ()
+
+
+def test_a_known_data_set_that_is_passed_in_is_named_in_the_question(monkeypatch, tmp_path):
+    """A command that left it away would train on the default one."""
+    asked = {}
+
+    def look(question, keys, *_):
+        asked.update(keys)
+        raise DeathError
+
+    monkeypatch.setattr("fedge.studies.planner.is_known", lambda dataset: True)
+    monkeypatch.setattr("fedge.studies.planner.Planner", look)
+    with pytest.raises(DeathError):
+        plan(target=0.5, dataset=replace(toy(), name="mnist"), out=tmp_path / "plan")
+    assert asked["data"] == "mnist"
 
 
 def test_of_many_settings_some_are_drawn_of_each_algorithm_in_turn():

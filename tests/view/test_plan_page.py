@@ -163,6 +163,7 @@ def test_a_file_too_large_for_a_page_is_a_sentence(plan, monkeypatch, name, stat
 
 def test_a_page_keeps_six_digits_and_whole_numbers():
     assert [_total(x) for x in (1 / 3, 123456789, {"up": 0.1, "down": 0.2})] == [0.333333, 123456789, 0.3]
+    assert repr(_total(7.0)) == "7"  # a page is full of them
 
 
 def test_a_look_changes_with_a_plans_files(plan):

@@ -145,7 +145,7 @@ def _total(value: Any) -> float | None:
         return None
     if not math.isfinite(total):
         return None
-    return total if total.is_integer() else float(f"{total:.6g}")
+    return int(total) if total.is_integer() else float(f"{total:.6g}")
 
 
 def _metric(race: Sequence[Mapping[str, Any]]) -> str:
