@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedge.cli import app
+from fedge.cli import app, fleet_roles
+from fedge.errors import StoppedError
+from fedge.fleet import nodes
 from fedge.net.identity import Credentials
 from tests.net.test_status import BUSY, telling
 
@@ -94,3 +96,18 @@ def test_up_refuses_an_address_that_is_taken_before_it_starts_anything(tmp_path,
     assert done.exit_code == 6
     assert f"edge 0 cannot listen at 127.0.0.1:{port} (Address already in use" in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_a_leader_that_was_stopped_says_how_it_goes_on(tmp_path, monkeypatch):
+    assert call("init", EXAMPLE, "--out", str(tmp_path / "nodes")).exit_code == 0
+
+    def lead(*given, listener, **named):
+        listener.folder = tmp_path / "run"
+        raise StoppedError("stopped after round 3 of 9; continue with: fedge run --resume run", 15)
+
+    monkeypatch.setattr(nodes, "lead", lead)
+    monkeypatch.setattr(fleet_roles, "few_arenas", lambda: None)
+    done = call("cloud", str(tmp_path / "nodes/cloud"))
+    assert done.exit_code == 143
+    words = f"fedge fleet cloud {tmp_path}/nodes/cloud --out {tmp_path}/run"
+    assert done.stderr.endswith(f"fedge: stopped after round 3 of 9; continue with: {words}\n")

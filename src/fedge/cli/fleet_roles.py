@@ -78,7 +78,7 @@ def lead_command(
 ) -> None:  # fmt: skip
     """Lead a fleet, or listen to one that has no cloud; a run that is in --out already is gone on with."""
     with importing():
-        from fedge.fleet import nodes
+        from fedge.fleet import folders, nodes
         from fedge.runner import record
         from fedge.view.fleet_tree import FleetTicker
     ticker = FleetTicker()
@@ -88,8 +88,12 @@ def lead_command(
             if out is not None and resume is None and record.resumable(Path(out)):
                 resume, out = Path(out), None  # whoever starts a service again does so with the same words
             leading = nodes.Leading(site, ticker.follow)
-            result = nodes.lead(leading, site.fleet, out=folder_of(out), resume=resume, listener=ticker,
-                                stop=stop_request())  # fmt: skip
+            try:
+                result = nodes.lead(leading, site.fleet, out=folder_of(out), resume=resume, listener=ticker,
+                                    stop=stop_request())  # fmt: skip
+            except StoppedError as problem:
+                words = folders.start_words(site.node, str(folder), str(ticker.folder))
+                raise problem.continued_by(shlex.join(words)) from None
         print(f"run folder {result.out}")
 
 
