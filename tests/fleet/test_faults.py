@@ -10,21 +10,25 @@ import pytest
 from fedge.core.client import NOTHING, Link
 from fedge.engine import Reference
 from fedge.fleet import gossip
+from fedge.fleet.cell import Dealt, Turn
 from fedge.fleet.client import Clients, samples_of
 from fedge.fleet.cloud import Cloud
 from fedge.fleet.gossip import GossipEdge, start_of
 from fedge.fleet.greeting import greeting, only, vet
 from fedge.fleet.kept import Kept
+from fedge.fleet.memory import ORIGIN
 from fedge.fleet.monitor import Monitor
 from fedge.fleet.split import GRADIENT
 from fedge.fleet.split_cell import Upper
 from fedge.fleet.split_client import SplitClients
 from fedge.fleet.work import Work
-from fedge.net.gather import Patience
+from fedge.net.gather import Gathered, Patience
 from fedge.net.hub import Hub
+from fedge.net.link import Link as Wire
 from fedge.net.names import CLOUD, MONITOR, client, edge
 from fedge.net.tally import Tally
 from fedge.net.uplink import Dialling
+from fedge.net.wire import Message
 from tests.fleet.in_process import WAIT, Cell, fleet, neighbours, vet_of
 from tests.helpers import distance, small, until
 
@@ -167,6 +171,21 @@ def test_a_deadline_that_passes_is_the_end_of_waiting(quorum, goes_on, caplog):
 def replaced(cloud, patience):
     cloud.patience = patience
     return cloud
+
+
+def test_who_was_late_once_is_sent_what_its_start_would_have_told():
+    """A client that is busy finds the next start in the place of the one that began the global round."""
+    work = Work(small(prox=0.5, prox_anchor="cloud", edge_rounds=3))
+    cell = Cell(work, Hub(edge(0), only, Tally()), 0, HALF)
+    late, *others = names = tuple(client(int(i)) for i in work.topology.roster[0])
+    links, dealt, told = {name: Wire((name,)) for name in names}, Dealt(dict(work.stack_of(0).weights)), []
+    for edge_round, missing in enumerate(({late: "nothing came"}, {others[0]: "nothing came"}, {})):
+        turn = Turn(0, edge_round, work.first(0, edge_round), dealt)
+        before = cell.told_before(turn)
+        told.append({name for name in names if [m for m in before(name, links[name]) if m.kind == ORIGIN]})
+        answers = {name: Message("update", name, cell.hub.me) for name in names if name not in missing}
+        cell.required(turn, [name.number for name in names], len(names), Gathered(answers, missing), HALF, set())
+    assert told == [set(), {late}, set()]
 
 
 def cut_links(hub, names):

@@ -149,16 +149,19 @@ class Cell:
 
         def before(name: Name, link: Link) -> list[Message]:
             told = []
-            starts_there = turn.edge_round == 0 and not work.sends_origin
             if work.way.prox_to_round and self._told.get((ORIGIN, name)) is not link:
                 self._told[ORIGIN, name] = link
-                told += [] if starts_there else [message(ORIGIN, name, held, masks)]
+                told += [] if self._brings_origin(turn) else [message(ORIGIN, name, held, masks)]
             if correction is not None and (correction.down or self._told.get((CONTROL, name)) is not link):
                 self._told[CONTROL, name] = link
                 told.append(message(CONTROL, name, self.memory.row, {}))
             return told
 
         return before
+
+    def _brings_origin(self, turn: Turn) -> bool:
+        """Say whether a start is itself the model that the global round began with."""
+        return turn.edge_round == 0 and not self.work.sends_origin
 
     def shares(self, clients: list[int]) -> list[float]:
         """Return how much each of these counts; the shares sum to 1."""
@@ -178,6 +181,8 @@ class Cell:
         """Return the clients that count, in order, or say that they are too few of those asked."""
         for name, reason in found.missing.items():
             without(self.hub, name, turn.number, reason, turn.edge_round)
+            if self._brings_origin(turn):
+                self._told.pop((ORIGIN, name), None)  # who is busy takes up the next start, and never sees this one
         came = [i for i in order if client(i) in found.answers]
         if len(not_finite) == asked:
             raise DivergedError(f"no client of {self.hub.me.words} sent finite numbers")
