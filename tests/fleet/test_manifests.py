@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from fedge.cli import app
+from fedge.cli.fleet import IMAGE
 from fedge.errors import ConfigError
 from fedge.experiment.fleet_file import fleet_of, read_fleet
-from fedge.fleet.manifests import IMAGE, PLATFORMS, emit
+from fedge.fleet.manifests import PLATFORMS, emit
 from fedge.fleet.yaml import yaml_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples/fleet.toml"
